@@ -1,0 +1,48 @@
+//! `KubeletConfiguration` v1beta1: its fields, defaults, reading, drop-ins and rules.
+//!
+//! Owns what a configuration file may say and what it means. It is pure: it gets bytes and gives values or problems. It
+//! must not open files, look at the machine or read feature gates from anywhere but its arguments.
+//!
+//! The way through: `decode` (document to typed object, strict first) → `merge_drop_ins` → `apply_defaults` → `validate`.
+
+mod decode;
+mod defaults;
+mod document;
+mod dropins;
+#[cfg(any(test, feature = "generate"))]
+mod generate;
+#[cfg(any(test, feature = "generate"))]
+mod generate_values;
+mod logging;
+mod nested;
+mod node;
+mod paths;
+mod problem;
+mod schema;
+mod types;
+mod validation;
+mod yaml_scalar;
+
+pub use decode::{DecodeErrors, Decoded, IgnoredPart, Warning, decode};
+pub use defaults::{
+    DEFAULT_EVICTION_HARD, GateCheck, apply_defaults, apply_eviction_hard_defaults, apply_legacy_defaults,
+    default_kubelet_configuration, legacy_kubelet_configuration,
+};
+pub use document::{MAX_DOCUMENT_BYTES, MAX_DOCUMENT_NODES};
+pub use dropins::{DropIn, Merged, merge_drop_ins};
+#[cfg(any(test, feature = "generate"))]
+pub use generate::generate;
+pub use logging::{
+    DEFAULT_FLUSH_FREQUENCY, FlushFrequency, FormatOptions, LoggingConfiguration, OutputRoutingOptions,
+    VModuleItem,
+};
+pub use nested::{
+    CrashLoopBackOffConfig, KubeletAnonymousAuthentication, KubeletAuthentication, KubeletAuthorization,
+    KubeletWebhookAuthentication, KubeletWebhookAuthorization, KubeletX509Authentication, MemoryReservation,
+    MemorySwapConfiguration, ShutdownGracePeriodByPodPriority, StaticPodHeaders, Taint, Timestamp,
+    TracingConfiguration, UserNamespaces,
+};
+pub use paths::{clean_path, resolve_relative_paths};
+pub use problem::{Problem, list_problems};
+pub use types::{API_VERSION, KIND, KubeletConfiguration};
+pub use validation::{HostFacts, validate, validate_on_host};

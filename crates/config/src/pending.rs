@@ -1,0 +1,214 @@
+//! Which settings have an effect today, and what is said about those that do not.
+//!
+//! Owns one row per configuration field and per flag. A setting is never ignored in silence: it works, or a value other
+//! than its default is warned of, or it is refused because running without it would be worse than not running.
+
+mod table;
+
+use serde_json::Value;
+
+use crate::flags::{KubeletFlags, OwnFlag};
+use crate::gates::{FeatureGates, Gate};
+use crate::kubelet_configuration::{KubeletConfiguration, Problem};
+use crate::settings::Warning;
+use table::TABLE;
+
+/// What a setting does today.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support {
+    /// It has its effect.
+    Works,
+    /// It is read and checked, and a value other than the default gives a warning.
+    NotYet,
+    /// As `NotYet`, but a value that asks for the feature is an error.
+    Refused {
+        /// Which values are refused, in words.
+        when: &'static str,
+    },
+}
+
+/// What a row is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// A field of `KubeletConfiguration`, with everything below it.
+    Field(&'static str),
+    /// A flag that no field stands behind.
+    Flag(&'static str, OwnFlag),
+}
+
+impl Setting {
+    /// The name a user knows: a field's path, or the flag with its dashes.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Field(name) | Self::Flag(name, _) => name,
+        }
+    }
+}
+
+/// A row: the setting, the feature it belongs to, and what it does today.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingSupport {
+    pub setting: Setting,
+    pub feature: &'static str,
+    pub support: Support,
+}
+
+/// Gates that configuration itself reads; turning them has its effect today.
+const GATES_IN_USE: [Gate; 4] = [
+    Gate::AllAlpha,
+    Gate::AllBeta,
+    Gate::LoggingAlphaOptions,
+    Gate::LoggingBetaOptions,
+];
+
+/// Every setting and what it does today, for the documentation and the tests.
+#[must_use]
+pub fn pending_table() -> &'static [SettingSupport] {
+    TABLE
+}
+
+/// What is said at start-up about settings without effect.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Compares what is in effect with the defaults that would be without any setting.
+pub(crate) fn find(
+    flags: &KubeletFlags,
+    configuration: &KubeletConfiguration,
+    defaults: &KubeletConfiguration,
+    gates: &FeatureGates,
+) -> Findings {
+    let effective = configuration.to_configz();
+    let default = defaults.to_configz();
+    let mut findings = Findings::default();
+    for row in TABLE {
+        if row.support == Support::Works {
+            continue;
+        }
+        let differs = match row.setting {
+            Setting::Field(path) => at(&effective, path) != at(&default, path),
+            Setting::Flag(_, flag) => differs(flag, flags),
+        };
+        if !differs {
+            continue;
+        }
+        match (row.support, row.setting) {
+            (Support::Refused { when }, Setting::Field(path)) if is_refused(path, at(&effective, path)) => {
+                let value = at(&effective, path).map(ToString::to_string).unwrap_or_default();
+                let reason = format!("rubelet does not have {} yet, so {when} is refused", row.feature);
+                findings.problems.push(Problem::new(path, value, reason));
+            }
+            (_, setting) => findings.warnings.push(Warning::new(
+                setting.name(),
+                format!(
+                    "rubelet does not have {} yet, so the value has no effect",
+                    row.feature
+                ),
+            )),
+        }
+    }
+    findings.warnings.extend(gate_warning(gates));
+    findings.warnings.push(summary());
+    findings
+}
+
+fn gate_warning(gates: &FeatureGates) -> Option<Warning> {
+    let turned: Vec<&str> = Gate::all()
+        .iter()
+        .filter(|info| {
+            !GATES_IN_USE.contains(&info.gate) && gates.enabled(info.gate) != info.switch.default_value()
+        })
+        .map(|info| info.name)
+        .collect();
+    (!turned.is_empty()).then(|| {
+        let names = turned.join(", ");
+        Warning::new(
+            "featureGates",
+            format!(
+                "rubelet does not have the features behind {names} yet, so turning these gates has no effect"
+            ),
+        )
+    })
+}
+
+/// One line for everything that stands at its default and has no effect all the same.
+fn summary() -> Warning {
+    let mut features: Vec<&str> = TABLE
+        .iter()
+        .filter(|row| row.support != Support::Works)
+        .map(|row| row.feature)
+        .collect();
+    features.sort_unstable();
+    features.dedup();
+    Warning::new(
+        "",
+        format!(
+            "rubelet does not have these yet, so that even their defaults have no effect: {}",
+            features.join("; ")
+        ),
+    )
+}
+
+/// Whether a refused setting's value really asks for the feature.
+fn is_refused(path: &str, value: Option<&Value>) -> bool {
+    match (path, value) {
+        (_, None) => false,
+        ("enforceNodeAllocatable", Some(levels)) => levels.as_array().is_some_and(|levels| {
+            levels
+                .iter()
+                .filter_map(Value::as_str)
+                .any(|level| level.contains("-reserved"))
+        }),
+        (_, Some(_)) => true,
+    }
+}
+
+fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(value, |value, name| value.get(name))
+}
+
+/// Whether a flag that no field stands behind has a value other than its default.
+fn differs(flag: OwnFlag, flags: &KubeletFlags) -> bool {
+    let default = KubeletFlags::default();
+    match flag {
+        OwnFlag::Help => false,
+        OwnFlag::Version => flags.reported_version != default.reported_version,
+        OwnFlag::RootDir => flags.root_dir != default.root_dir,
+        OwnFlag::LockFile => flags.lock_file != default.lock_file,
+        OwnFlag::ExitOnLockContention => flags.exit_on_lock_contention != default.exit_on_lock_contention,
+        OwnFlag::HousekeepingInterval => flags.housekeeping_interval != default.housekeeping_interval,
+        OwnFlag::Config => flags.config != default.config,
+        OwnFlag::ConfigDir => flags.config_dir != default.config_dir,
+        OwnFlag::RubeletConfig => flags.rubelet_config != default.rubelet_config,
+        OwnFlag::Kubeconfig => flags.kubeconfig != default.kubeconfig,
+        OwnFlag::BootstrapKubeconfig => flags.bootstrap_kubeconfig != default.bootstrap_kubeconfig,
+        OwnFlag::HostnameOverride => flags.hostname_override != default.hostname_override,
+        OwnFlag::NodeIp => flags.node_ip != default.node_ip,
+        OwnFlag::NodeLabels => flags.node_labels != default.node_labels,
+        OwnFlag::CloudProvider => flags.cloud_provider != default.cloud_provider,
+        OwnFlag::RuntimeCgroups => flags.runtime_cgroups != default.runtime_cgroups,
+        OwnFlag::SeccompDefault => flags.seccomp_default != default.seccomp_default,
+        OwnFlag::ImageCredentialProviderConfig => {
+            flags.image_credential_provider_config != default.image_credential_provider_config
+        }
+        OwnFlag::ImageCredentialProviderBinDir => {
+            flags.image_credential_provider_bin_dir != default.image_credential_provider_bin_dir
+        }
+        OwnFlag::CertDir => flags.cert_dir != default.cert_dir,
+        OwnFlag::MinimumContainerTtl => flags.minimum_container_ttl != default.minimum_container_ttl,
+        OwnFlag::MaximumDeadContainersPerContainer => {
+            flags.maximum_dead_containers_per_container != default.maximum_dead_containers_per_container
+        }
+        OwnFlag::MaximumDeadContainers => flags.maximum_dead_containers != default.maximum_dead_containers,
+        OwnFlag::ExperimentalMounterPath => {
+            flags.experimental_mounter_path != default.experimental_mounter_path
+        }
+        OwnFlag::ExperimentalAllocatableIgnoreEviction => {
+            flags.experimental_allocatable_ignore_eviction != default.experimental_allocatable_ignore_eviction
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! One row per setting. Data only: what is said about a row is the parent's business.
+
+use super::Setting::{Field, Flag};
+use super::{Setting, SettingSupport, Support};
+use crate::flags::OwnFlag as F;
+
+const fn works(setting: Setting, feature: &'static str) -> SettingSupport {
+    SettingSupport {
+        setting,
+        feature,
+        support: Support::Works,
+    }
+}
+
+const fn not_yet(setting: Setting, feature: &'static str) -> SettingSupport {
+    SettingSupport {
+        setting,
+        feature,
+        support: Support::NotYet,
+    }
+}
+
+const fn refused(path: &'static str, feature: &'static str, when: &'static str) -> SettingSupport {
+    SettingSupport {
+        setting: Field(path),
+        feature,
+        support: Support::Refused { when },
+    }
+}
+
+const API_SERVER: &str = "the API server connection";
+const AUTH: &str = "authentication and authorization of the HTTP server";
+const CERTIFICATES: &str = "certificates";
+const CGROUPS: &str = "cgroups of pods";
+const CONFIG: &str = "configuration";
+const DNS: &str = "DNS of pods";
+const EVICTION: &str = "eviction";
+const HTTP: &str = "the HTTP server";
+const IMAGES: &str = "image pulls and image garbage collection";
+const LOGGING: &str = "logging";
+const LOG_STREAMS: &str = "split log streams";
+const LOG_ROTATION: &str = "container log rotation";
+const NODE: &str = "node registration and status";
+const NUMA: &str = "policies for cpus, memory and topology";
+const PODS: &str = "pods";
+const PROCESS: &str = "limits of the agent's own process";
+const RESERVED: &str = "reserved resources";
+const RUNTIME: &str = "the container runtime";
+const SHUTDOWN: &str = "graceful node shutdown";
+const START: &str = "start-up";
+const STATIC_PODS: &str = "static pods";
+const SWAP: &str = "swap";
+const TRACING: &str = "tracing";
+const VOLUMES: &str = "volumes";
+
+pub(super) static TABLE: &[SettingSupport] = &[
+    works(Flag("--help", F::Help), START),
+    works(Flag("--version", F::Version), START),
+    works(Flag("--config", F::Config), CONFIG),
+    works(Flag("--config-dir", F::ConfigDir), CONFIG),
+    works(Flag("--rubelet-config", F::RubeletConfig), CONFIG),
+    works(Flag("--root-dir", F::RootDir), START),
+    works(Flag("--lock-file", F::LockFile), START),
+    works(Flag("--exit-on-lock-contention", F::ExitOnLockContention), START),
+    works(Flag("--hostname-override", F::HostnameOverride), START),
+    works(Field("failCgroupV1"), START),
+    // Upstream refuses it as well; validation says so.
+    works(Field("runOnce"), START),
+    // Gates that differ from their defaults get a warning of their own.
+    works(Field("featureGates"), "feature gates"),
+    works(Field("containerRuntimeEndpoint"), RUNTIME),
+    works(Field("imageServiceEndpoint"), RUNTIME),
+    works(Field("runtimeRequestTimeout"), RUNTIME),
+    works(Field("logging.format"), LOGGING),
+    works(Field("logging.verbosity"), LOGGING),
+    works(Field("logging.flushFrequency"), LOGGING),
+    works(Field("logging.vmodule"), LOGGING),
+    not_yet(Field("logging.options"), LOG_STREAMS),
+    not_yet(
+        Flag("--housekeeping-interval", F::HousekeepingInterval),
+        "container statistics",
+    ),
+    not_yet(Field("oomScoreAdj"), PROCESS),
+    not_yet(Field("maxOpenFiles"), PROCESS),
+    // Node and API server.
+    not_yet(Flag("--kubeconfig", F::Kubeconfig), API_SERVER),
+    not_yet(
+        Flag("--bootstrap-kubeconfig", F::BootstrapKubeconfig),
+        CERTIFICATES,
+    ),
+    not_yet(Flag("--node-ip", F::NodeIp), NODE),
+    not_yet(Flag("--node-labels", F::NodeLabels), NODE),
+    not_yet(Flag("--cloud-provider", F::CloudProvider), NODE),
+    not_yet(Field("providerID"), NODE),
+    not_yet(Field("registerNode"), NODE),
+    not_yet(Field("registerWithTaints"), NODE),
+    not_yet(Field("nodeStatusUpdateFrequency"), NODE),
+    not_yet(Field("nodeStatusReportFrequency"), NODE),
+    not_yet(Field("nodeLeaseDurationSeconds"), NODE),
+    not_yet(Field("nodeStatusMaxImages"), NODE),
+    not_yet(Field("contentType"), API_SERVER),
+    not_yet(Field("kubeAPIQPS"), API_SERVER),
+    not_yet(Field("kubeAPIBurst"), API_SERVER),
+    not_yet(Field("eventRecordQPS"), "events"),
+    not_yet(Field("eventBurst"), "events"),
+    not_yet(Field("configMapAndSecretChangeDetectionStrategy"), API_SERVER),
+    // Pods.
+    not_yet(Field("staticPodPath"), STATIC_PODS),
+    not_yet(Field("staticPodURL"), STATIC_PODS),
+    not_yet(Field("staticPodURLHeader"), STATIC_PODS),
+    not_yet(Field("fileCheckFrequency"), STATIC_PODS),
+    not_yet(Field("httpCheckFrequency"), STATIC_PODS),
+    not_yet(Field("syncFrequency"), PODS),
+    not_yet(Field("maxPods"), PODS),
+    not_yet(Field("podsPerCore"), PODS),
+    not_yet(Field("podPidsLimit"), PODS),
+    not_yet(Field("podLogsDir"), PODS),
+    not_yet(Field("allowedUnsafeSysctls"), PODS),
+    not_yet(Field("defaultPodSysctls"), PODS),
+    not_yet(Field("hairpinMode"), PODS),
+    not_yet(Field("crashLoopBackOff"), PODS),
+    not_yet(Field("userNamespaces"), PODS),
+    not_yet(Field("seccompDefault"), PODS),
+    not_yet(Flag("--seccomp-default", F::SeccompDefault), PODS),
+    not_yet(Flag("--runtime-cgroups", F::RuntimeCgroups), CGROUPS),
+    not_yet(
+        Flag("--minimum-container-ttl-duration", F::MinimumContainerTtl),
+        PODS,
+    ),
+    not_yet(
+        Flag(
+            "--maximum-dead-containers-per-container",
+            F::MaximumDeadContainersPerContainer,
+        ),
+        PODS,
+    ),
+    not_yet(Flag("--maximum-dead-containers", F::MaximumDeadContainers), PODS),
+    not_yet(Field("containerLogMaxSize"), LOG_ROTATION),
+    not_yet(Field("containerLogMaxFiles"), LOG_ROTATION),
+    not_yet(Field("containerLogMaxWorkers"), LOG_ROTATION),
+    not_yet(Field("containerLogMonitorInterval"), LOG_ROTATION),
+    refused("shutdownGracePeriod", SHUTDOWN, "more than zero"),
+    not_yet(Field("shutdownGracePeriodCriticalPods"), SHUTDOWN),
+    refused("shutdownGracePeriodByPodPriority", SHUTDOWN, "any entry"),
+    // Network of pods.
+    not_yet(Field("clusterDNS"), DNS),
+    not_yet(Field("clusterDomain"), DNS),
+    not_yet(Field("resolvConf"), DNS),
+    not_yet(Field("podCIDR"), PODS),
+    not_yet(Field("makeIPTablesUtilChains"), "iptables helper chains"),
+    not_yet(Field("iptablesMasqueradeBit"), "iptables helper chains"),
+    not_yet(Field("iptablesDropBit"), "iptables helper chains"),
+    // Images.
+    not_yet(Field("serializeImagePulls"), IMAGES),
+    not_yet(Field("maxParallelImagePulls"), IMAGES),
+    not_yet(Field("registryPullQPS"), IMAGES),
+    not_yet(Field("registryBurst"), IMAGES),
+    not_yet(Field("imagePullCredentialsVerificationPolicy"), IMAGES),
+    not_yet(Field("preloadedImagesVerificationAllowlist"), IMAGES),
+    not_yet(Field("imageMinimumGCAge"), IMAGES),
+    not_yet(Field("imageMaximumGCAge"), IMAGES),
+    not_yet(Field("imageGCHighThresholdPercent"), IMAGES),
+    not_yet(Field("imageGCLowThresholdPercent"), IMAGES),
+    not_yet(
+        Flag(
+            "--image-credential-provider-config",
+            F::ImageCredentialProviderConfig,
+        ),
+        IMAGES,
+    ),
+    not_yet(
+        Flag(
+            "--image-credential-provider-bin-dir",
+            F::ImageCredentialProviderBinDir,
+        ),
+        IMAGES,
+    ),
+    // HTTP server.
+    not_yet(Field("enableServer"), HTTP),
+    not_yet(Field("address"), HTTP),
+    not_yet(Field("port"), HTTP),
+    not_yet(Field("readOnlyPort"), HTTP),
+    not_yet(Field("healthzPort"), HTTP),
+    not_yet(Field("healthzBindAddress"), HTTP),
+    not_yet(Field("enableDebuggingHandlers"), HTTP),
+    not_yet(Field("enableContentionProfiling"), HTTP),
+    not_yet(Field("enableProfilingHandler"), HTTP),
+    not_yet(Field("enableDebugFlagsHandler"), HTTP),
+    not_yet(Field("enableSystemLogHandler"), HTTP),
+    not_yet(Field("enableSystemLogQuery"), HTTP),
+    not_yet(Field("streamingConnectionIdleTimeout"), HTTP),
+    not_yet(Field("showHiddenMetricsForVersion"), "metrics"),
+    not_yet(Field("authentication"), AUTH),
+    not_yet(Field("authorization"), AUTH),
+    not_yet(Field("tlsCertFile"), CERTIFICATES),
+    not_yet(Field("tlsPrivateKeyFile"), CERTIFICATES),
+    not_yet(Field("tlsCipherSuites"), CERTIFICATES),
+    not_yet(Field("tlsCurvePreferences"), CERTIFICATES),
+    not_yet(Field("tlsMinVersion"), CERTIFICATES),
+    not_yet(Field("rotateCertificates"), CERTIFICATES),
+    not_yet(Field("serverTLSBootstrap"), CERTIFICATES),
+    not_yet(Flag("--cert-dir", F::CertDir), CERTIFICATES),
+    // Resources.
+    not_yet(Field("cgroupsPerQOS"), CGROUPS),
+    not_yet(Field("cgroupDriver"), CGROUPS),
+    not_yet(Field("cgroupRoot"), CGROUPS),
+    not_yet(Field("kubeletCgroups"), CGROUPS),
+    not_yet(Field("systemCgroups"), CGROUPS),
+    not_yet(Field("cpuCFSQuota"), CGROUPS),
+    not_yet(Field("cpuCFSQuotaPeriod"), CGROUPS),
+    not_yet(Field("qosReserved"), CGROUPS),
+    not_yet(Field("memoryThrottlingFactor"), CGROUPS),
+    not_yet(Field("memoryReservationPolicy"), CGROUPS),
+    not_yet(Field("singleProcessOOMKill"), CGROUPS),
+    refused("cpuManagerPolicy", NUMA, "anything but none"),
+    not_yet(Field("cpuManagerPolicyOptions"), NUMA),
+    not_yet(Field("cpuManagerReconcilePeriod"), NUMA),
+    refused("memoryManagerPolicy", NUMA, "anything but None"),
+    not_yet(Field("reservedMemory"), NUMA),
+    refused("topologyManagerPolicy", NUMA, "anything but none"),
+    not_yet(Field("topologyManagerScope"), NUMA),
+    not_yet(Field("topologyManagerPolicyOptions"), NUMA),
+    refused(
+        "enforceNodeAllocatable",
+        RESERVED,
+        "system-reserved, kube-reserved or one of them with -compressible",
+    ),
+    not_yet(Field("systemReserved"), RESERVED),
+    not_yet(Field("systemReservedCgroup"), RESERVED),
+    not_yet(Field("kubeReserved"), RESERVED),
+    not_yet(Field("kubeReservedCgroup"), RESERVED),
+    not_yet(Field("reservedSystemCPUs"), RESERVED),
+    not_yet(Field("failSwapOn"), SWAP),
+    not_yet(Field("memorySwap"), SWAP),
+    refused("protectKernelDefaults", "checks of kernel settings", "true"),
+    // Eviction.
+    not_yet(Field("evictionHard"), EVICTION),
+    not_yet(Field("evictionSoft"), EVICTION),
+    not_yet(Field("evictionSoftGracePeriod"), EVICTION),
+    not_yet(Field("evictionPressureTransitionPeriod"), EVICTION),
+    not_yet(Field("evictionMaxPodGracePeriod"), EVICTION),
+    not_yet(Field("evictionMinimumReclaim"), EVICTION),
+    not_yet(Field("mergeDefaultEvictionSettings"), EVICTION),
+    not_yet(Field("kernelMemcgNotification"), EVICTION),
+    not_yet(Field("localStorageCapacityIsolation"), EVICTION),
+    not_yet(
+        Flag(
+            "--experimental-allocatable-ignore-eviction",
+            F::ExperimentalAllocatableIgnoreEviction,
+        ),
+        EVICTION,
+    ),
+    // Volumes.
+    not_yet(Field("enableControllerAttachDetach"), VOLUMES),
+    not_yet(Field("volumePluginDir"), VOLUMES),
+    not_yet(Field("volumeStatsAggPeriod"), VOLUMES),
+    not_yet(
+        Flag("--experimental-mounter-path", F::ExperimentalMounterPath),
+        VOLUMES,
+    ),
+    not_yet(Field("tracing"), TRACING),
+];

@@ -1,0 +1,55 @@
+//! `RubeletConfiguration`: the switches that only rubelet has, in a file of their own.
+//!
+//! Owns the shape of that file. Flags and `KubeletConfiguration` stay upstream's, so nothing else of ours may be added there.
+
+use serde_json::Value;
+
+use crate::kubelet_configuration::Problem;
+
+pub const API_VERSION: &str = "rubelet.dev/v1alpha1";
+pub const KIND: &str = "RubeletConfiguration";
+
+/// The switches. There are none yet; the file is read and checked all the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RubeletConfiguration {}
+
+impl RubeletConfiguration {
+    /// Reads a document in YAML or JSON; unknown fields are errors.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Vec<Problem>> {
+        let text =
+            std::str::from_utf8(bytes).map_err(|_| vec![Problem::new("", "", "must be UTF-8 text")])?;
+        let document: Value = serde_saphyr::from_str(text).map_err(|error| {
+            vec![Problem::new(
+                "",
+                "",
+                format!("must be one YAML document: {error}"),
+            )]
+        })?;
+        let Value::Object(fields) = document else {
+            return Err(vec![Problem::new(
+                "",
+                "",
+                format!("must be an object with apiVersion {API_VERSION} and kind {KIND}"),
+            )]);
+        };
+        let mut problems = Vec::new();
+        for (name, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+            match fields.get(name) {
+                Some(Value::String(text)) if text == expected => {}
+                found => {
+                    let shown = found.map(ToString::to_string).unwrap_or_default();
+                    problems.push(Problem::new(name, shown, format!("must be {expected}")));
+                }
+            }
+        }
+        let unknown = fields
+            .keys()
+            .filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"));
+        problems.extend(unknown.map(|name| Problem::new(name, "", "no such setting")));
+        if problems.is_empty() {
+            Ok(Self {})
+        } else {
+            Err(problems)
+        }
+    }
+}

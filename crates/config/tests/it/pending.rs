@@ -1,0 +1,271 @@
+//! What has no effect yet is told, and the table that says so leaves nothing out.
+
+use std::collections::BTreeSet;
+
+use rubelet_config::flags::{self, Target};
+use rubelet_config::kubelet_configuration as kubelet;
+use rubelet_config::pending::{Setting, Support, pending_table};
+
+use crate::load::{file, refusal, settings};
+
+/// All fields of the configuration, nested objects taken apart.
+fn fields() -> Vec<String> {
+    let nested: &[(&str, &[&str])] = &[
+        ("authentication", kubelet::KubeletAuthentication::FIELD_NAMES),
+        (
+            "authentication.x509",
+            kubelet::KubeletX509Authentication::FIELD_NAMES,
+        ),
+        (
+            "authentication.webhook",
+            kubelet::KubeletWebhookAuthentication::FIELD_NAMES,
+        ),
+        (
+            "authentication.anonymous",
+            kubelet::KubeletAnonymousAuthentication::FIELD_NAMES,
+        ),
+        ("authorization", kubelet::KubeletAuthorization::FIELD_NAMES),
+        (
+            "authorization.webhook",
+            kubelet::KubeletWebhookAuthorization::FIELD_NAMES,
+        ),
+        ("memorySwap", kubelet::MemorySwapConfiguration::FIELD_NAMES),
+        ("logging", kubelet::LoggingConfiguration::FIELD_NAMES),
+        ("logging.options", kubelet::FormatOptions::FIELD_NAMES),
+        ("logging.options.text", kubelet::OutputRoutingOptions::FIELD_NAMES),
+        ("logging.options.json", kubelet::OutputRoutingOptions::FIELD_NAMES),
+        ("crashLoopBackOff", kubelet::CrashLoopBackOffConfig::FIELD_NAMES),
+        ("tracing", kubelet::TracingConfiguration::FIELD_NAMES),
+        ("userNamespaces", kubelet::UserNamespaces::FIELD_NAMES),
+    ];
+    let inner = nested
+        .iter()
+        .flat_map(|(parent, names)| names.iter().map(move |name| format!("{parent}.{name}")));
+    let all: Vec<String> = kubelet::KubeletConfiguration::FIELD_NAMES
+        .iter()
+        .map(|name| (*name).to_owned())
+        .chain(inner)
+        .collect();
+    all.into_iter()
+        .filter(|path| !nested.iter().any(|(parent, _)| parent == path))
+        .collect()
+}
+
+fn covers(row: &str, path: &str) -> bool {
+    path == row || path.strip_prefix(row).is_some_and(|rest| rest.starts_with('.'))
+}
+
+#[test]
+fn every_field_is_in_exactly_one_row() {
+    let rows: Vec<&str> = pending_table()
+        .iter()
+        .filter_map(|row| match row.setting {
+            Setting::Field(path) => Some(path),
+            Setting::Flag(..) => None,
+        })
+        .collect();
+    let fields = fields();
+    assert!(fields.len() > 130, "{}", fields.len());
+    for field in &fields {
+        let found: Vec<&&str> = rows.iter().filter(|row| covers(row, field)).collect();
+        assert_eq!(found.len(), 1, "{field} is in {found:?}");
+    }
+    for row in rows {
+        assert!(fields.iter().any(|field| covers(row, field)), "{row} is no field");
+    }
+}
+
+#[test]
+fn every_flag_is_in_exactly_one_row() {
+    for flag in flags::definitions() {
+        let rows = pending_table()
+            .iter()
+            .filter(|row| match (row.setting, flag.target) {
+                (Setting::Field(row), Target::Config(path)) => covers(row, path),
+                (Setting::Flag(name, row), Target::Own(own)) => {
+                    row == own && name == format!("--{}", flag.name)
+                }
+                (Setting::Field(_), Target::Own(_)) | (Setting::Flag(..), Target::Config(_)) => false,
+            })
+            .count();
+        assert_eq!(rows, 1, "--{}", flag.name);
+    }
+    let flags = pending_table()
+        .iter()
+        .filter(|row| matches!(row.setting, Setting::Flag(..)))
+        .count();
+    let own = flags::definitions()
+        .iter()
+        .filter(|flag| matches!(flag.target, Target::Own(_)))
+        .count();
+    assert_eq!(flags, own);
+}
+
+/// The settings that warnings name, and how many name none.
+fn check(line: &[&str], body: Option<&str>, expect: &[&str]) {
+    let text = file(body.unwrap_or_default());
+    let mut line = line.to_vec();
+    if body.is_some() {
+        line.push("--config=/k");
+    }
+    let settings = settings(&line, &[("/k", &text)]);
+    let named: BTreeSet<&str> = settings
+        .warnings()
+        .iter()
+        .map(|warning| warning.setting.as_str())
+        .filter(|setting| !setting.is_empty())
+        .collect();
+    assert_eq!(
+        named,
+        expect.iter().copied().collect(),
+        "{line:?} {body:?}: {:#?}",
+        settings.warnings()
+    );
+    let pending = settings
+        .warnings()
+        .iter()
+        .filter(|warning| warning.setting.is_empty() && warning.message.contains("does not have"));
+    assert_eq!(
+        pending.count(),
+        1,
+        "one line for all the rest: {:#?}",
+        settings.warnings()
+    );
+}
+
+#[test]
+fn values_other_than_the_default_are_named() {
+    check(&[], None, &[]);
+    check(&[], Some(""), &[]);
+    check(
+        &["--root-dir=/x", "--hostname-override=n", "--lock-file=/l", "-v=3"],
+        None,
+        &[],
+    );
+    check(
+        &[],
+        Some(
+            "containerRuntimeEndpoint: unix:///x\nfailCgroupV1: false\nlogging: {format: json, verbosity: 3}\n",
+        ),
+        &[],
+    );
+    check(
+        &[],
+        Some("runtimeRequestTimeout: 1m\nimageServiceEndpoint: unix:///y\n"),
+        &[],
+    );
+    // Equal to the default, in other words.
+    check(
+        &["--max-pods=110", "--kubeconfig="],
+        Some("syncFrequency: 60s\nenforceNodeAllocatable: [pods]\n"),
+        &[],
+    );
+    check(
+        &["--kubeconfig=/k8s", "--node-ip=1.2.3.4"],
+        Some(
+            "staticPodPath: /m\ntracing: {samplingRatePerMillion: 3}\nauthentication: {webhook: {cacheTTL: 3m}}\n",
+        ),
+        &[
+            "--kubeconfig",
+            "--node-ip",
+            "authentication",
+            "staticPodPath",
+            "tracing",
+        ],
+    );
+    check(
+        &[],
+        Some("evictionHard: {memory.available: 1Gi}\nreadOnlyPort: 10255\n"),
+        &["evictionHard", "readOnlyPort"],
+    );
+    check(&["--read-only-port=0"], None, &["readOnlyPort"]);
+    check(&["--vmodule=a=1"], None, &[]);
+    check(
+        &["--feature-gates=MemoryQoS=false,PodsAPI=true"],
+        None,
+        &["featureGates"],
+    );
+    check(
+        &["--feature-gates=MemoryQoS=true,LoggingAlphaOptions=true"],
+        None,
+        &[],
+    );
+    // Set to what refusing is not needed for.
+    check(
+        &[],
+        Some("enforceNodeAllocatable: [none]\n"),
+        &["enforceNodeAllocatable"],
+    );
+    check(
+        &[],
+        Some(
+            "cpuManagerPolicy: none\nmemoryManagerPolicy: None\ntopologyManagerPolicy: none\nprotectKernelDefaults: false\n",
+        ),
+        &[],
+    );
+}
+
+#[test]
+fn what_would_be_wrong_to_run_without_is_refused() {
+    for (body, path) in [
+        (
+            "cpuManagerPolicy: static\ncpuManagerReconcilePeriod: 10s\nreservedSystemCPUs: \"0\"\n",
+            "cpuManagerPolicy",
+        ),
+        (
+            "memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]\n",
+            "memoryManagerPolicy",
+        ),
+        ("topologyManagerPolicy: best-effort\n", "topologyManagerPolicy"),
+        ("protectKernelDefaults: true\n", "protectKernelDefaults"),
+        ("shutdownGracePeriod: 30s\n", "shutdownGracePeriod"),
+        (
+            "shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 3}]\n",
+            "shutdownGracePeriodByPodPriority",
+        ),
+        (
+            "enforceNodeAllocatable: [pods, system-reserved]\nsystemReservedCgroup: /s\nsystemReserved: {cpu: 1m}\n",
+            "enforceNodeAllocatable",
+        ),
+        (
+            "enforceNodeAllocatable: [kube-reserved-compressible]\nkubeReservedCgroup: /k\n",
+            "enforceNodeAllocatable",
+        ),
+    ] {
+        let error = refusal(&["--config=/k"], &[("/k", &file(body))]);
+        let text = error.to_string();
+        assert_eq!(error.problems.len(), 1, "{text}");
+        assert!(
+            text.contains(&format!("1. {path}: ")) && text.contains("rubelet does not have"),
+            "{text}"
+        );
+    }
+    // A value that no version knows is told once, as what it is.
+    let error = refusal(&["--topology-manager-policy=sideways"], &[]);
+    assert_eq!(error.problems.len(), 1, "{error}");
+    assert!(error.to_string().contains("must be one of"), "{error}");
+    let error = refusal(
+        &[
+            "--protect-kernel-defaults",
+            "--topology-manager-policy=restricted",
+        ],
+        &[],
+    );
+    assert_eq!(error.problems.len(), 2, "{error}");
+}
+
+#[test]
+fn the_table_can_be_shown() {
+    let works = pending_table()
+        .iter()
+        .filter(|row| row.support == Support::Works)
+        .count();
+    let refused = pending_table()
+        .iter()
+        .filter(|row| matches!(row.support, Support::Refused { .. }))
+        .count();
+    assert_eq!((works, refused), (19, 7));
+    let names: BTreeSet<&str> = pending_table().iter().map(|row| row.setting.name()).collect();
+    assert_eq!(names.len(), pending_table().len(), "each setting once");
+    assert!(pending_table().iter().all(|row| !row.feature.is_empty()));
+}
