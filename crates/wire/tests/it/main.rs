@@ -1,0 +1,10 @@
+//! The crate's integration tests.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    reason = "tests read files and fail by panicking"
+)]
+
+mod facts;
+mod golden;
+mod redaction;
