@@ -1,0 +1,75 @@
+//! Which log lines are written: `-v` for all, `--vmodule` for single source files.
+
+use tracing::{Level, Metadata};
+
+/// One `pattern=level` of `--vmodule`. The pattern matches a source file's name without its folder and ending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VmoduleRule {
+    pub(crate) file_pattern: String,
+    pub(crate) verbosity: u32,
+}
+
+/// The verbosity in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verbosity {
+    pub(crate) general: u32,
+    pub(crate) vmodule: Vec<VmoduleRule>,
+}
+
+impl Verbosity {
+    pub(super) fn enables(&self, metadata: &Metadata<'_>) -> bool {
+        level_verbosity(*metadata.level()) <= self.of_file(metadata.file().unwrap_or_default())
+    }
+
+    fn of_file(&self, path: &str) -> u32 {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let stem = name.strip_suffix(".rs").unwrap_or(name);
+        let rule = self
+            .vmodule
+            .iter()
+            .find(|rule| matches(rule.file_pattern.as_bytes(), stem.as_bytes()));
+        rule.map_or(self.general, |rule| rule.verbosity)
+    }
+}
+
+pub(super) fn level_verbosity(level: Level) -> u32 {
+    match level {
+        Level::ERROR | Level::WARN | Level::INFO => 0,
+        Level::DEBUG => 4,
+        Level::TRACE => 6,
+    }
+}
+
+/// Shell-like matching: `*` is any run of characters, `?` any one.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern, text) {
+        ([], []) => true,
+        ([b'*', rest @ ..], _) => (0..=text.len()).any(|skipped| matches(rest, &text[skipped..])),
+        ([b'?', pattern @ ..], [_, text @ ..]) => matches(pattern, text),
+        ([expected, pattern @ ..], [found, text @ ..]) => expected == found && matches(pattern, text),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vmodule_wins_for_the_files_it_matches() {
+        let rule = |file_pattern: &str, verbosity| VmoduleRule {
+            file_pattern: file_pattern.to_owned(),
+            verbosity,
+        };
+        let verbosity = Verbosity {
+            general: 2,
+            vmodule: vec![rule("main", 6), rule("pod_*", 0), rule("?ri", 4)],
+        };
+        let check = |path: &str, expect: u32| assert_eq!(verbosity.of_file(path), expect, "{path}");
+        check("crates/rubelet/src/main.rs", 6);
+        check("src/pod_worker.rs", 0);
+        check("src/cri.rs", 4);
+        check("src/crib.rs", 2);
+        check("", 2);
+    }
+}

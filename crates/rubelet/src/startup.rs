@@ -1,0 +1,252 @@
+//! From settings to a running node and back: the one composition root.
+//!
+//! The order is upstream's: warnings, effective configuration, watchdog, lock file, runtime, readiness; then the node runs
+//! until a signal or until somebody else wants the lock file, and drains with a deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rubelet_config::settings::Settings;
+use rubelet_cri::{CriClient, CriMetrics, CriOptions};
+use rubelet_host::cgroup::CgroupVersion;
+use rubelet_host::lock::LockFile;
+use rubelet_host::machine::Machine;
+use rubelet_host::service_manager::{ServiceManager, watchdog_interval_from_environment};
+use rubelet_ports::{RuntimeErrorKind, RuntimeReader};
+use rubelet_wire::cri::v1::CgroupDriver;
+use tokio::sync::oneshot;
+
+use crate::drain::{Drained, drain};
+use crate::node_report;
+use crate::signals::StopSignals;
+
+/// How often the runtime's own state is looked at.
+const RUNTIME_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// What is still under way this long after a stop signal is left behind.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+/// Tries and pause for asking the runtime for its cgroup driver.
+const CGROUP_DRIVER_TRIES: u32 = 3;
+const CGROUP_DRIVER_PAUSE: Duration = Duration::from_secs(2);
+
+/// Runs the node until it is asked to stop.
+pub(crate) fn run(settings: Settings) -> Result<()> {
+    for warning in settings.warnings() {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!(version = settings.reported_version(), "Rubelet starts");
+    tracing::debug!(
+        configuration = settings.effective_yaml(),
+        "Effective configuration"
+    );
+    let cgroup = cgroup_version(&settings)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the async runtime")?;
+    let result = runtime.block_on(node(settings, cgroup));
+    // Blocking threads, such as the lock file's watcher, never end by themselves.
+    runtime.shutdown_background();
+    result
+}
+
+fn cgroup_version(settings: &Settings) -> Result<CgroupVersion> {
+    let version = CgroupVersion::of_this_machine().context("look at /sys/fs/cgroup")?;
+    let refuses_v1 = settings.configuration().fail_cgroup_v1.unwrap_or(true);
+    match version {
+        CgroupVersion::V1 if refuses_v1 => {
+            bail!(
+                "this machine has cgroup v1 and failCgroupV1 is true (the default): boot with cgroup v2, or set failCgroupV1 to false"
+            )
+        }
+        CgroupVersion::V1 => tracing::warn!("This machine has cgroup v1; upstream no longer supports it"),
+        CgroupVersion::V2 => {}
+    }
+    Ok(version)
+}
+
+async fn node(settings: Settings, cgroup: CgroupVersion) -> Result<()> {
+    // First, so that a signal during start-up is not lost.
+    let mut signals = StopSignals::new().context("take over the stop signals")?;
+    let watchdog = watchdog_interval_from_environment().context("configure the watchdog")?;
+    let service_manager = Arc::new(ServiceManager::from_environment().context("read NOTIFY_SOCKET")?);
+
+    let started = tokio::select! {
+        biased;
+        // Dropping the start-up half-way leaves nothing behind: it only reads.
+        signal = signals.next() => {
+            tracing::info!(signal, "Stopped during start-up");
+            return Ok(());
+        }
+        started = start(&settings, cgroup) => started?,
+    };
+    service_manager
+        .ready()
+        .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
+    tracing::info!("Rubelet is ready");
+
+    let keep_alive = tokio::spawn(serve_watchdog(watchdog, Arc::clone(&service_manager)));
+    let watch = tokio::spawn(watch_runtime(started.cri));
+    let reason = tokio::select! {
+        biased;
+        signal = signals.next() => signal,
+        () = contended(started.contention) => "lock file contention",
+    };
+    tracing::info!(reason, deadline_s = DRAIN_DEADLINE.as_secs(), "Rubelet stops");
+    service_manager
+        .stopping()
+        .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
+    keep_alive.abort();
+    watch.abort();
+    match drain(
+        async { tokio::join!(keep_alive, watch) },
+        signals.next(),
+        DRAIN_DEADLINE,
+    )
+    .await
+    {
+        Drained::InTime => {}
+        Drained::TooLate => tracing::warn!("The drain deadline has passed; what is under way is left behind"),
+        Drained::Interrupted(signal) => bail!("a second signal ({signal}) ends rubelet at once"),
+    }
+    drop(started.lock);
+    tracing::info!("Rubelet has stopped");
+    Ok(())
+}
+
+struct Started {
+    cri: Arc<dyn RuntimeReader>,
+    lock: Option<LockFile>,
+    contention: Option<oneshot::Receiver<()>>,
+}
+
+async fn start(settings: &Settings, cgroup: CgroupVersion) -> Result<Started> {
+    let (lock, contention) = take_lock(settings).await?;
+    let configuration = settings.configuration();
+    std::fs::create_dir_all(&settings.flags().root_dir).with_context(|| {
+        format!(
+            "create the root directory {}",
+            settings.flags().root_dir.display()
+        )
+    })?;
+
+    let mut options = CriOptions::new(&configuration.container_runtime_endpoint);
+    options.image_endpoint =
+        Some(configuration.image_service_endpoint.clone()).filter(|endpoint| !endpoint.is_empty());
+    // A negative time is no time; the client refuses both and names the setting.
+    options.request_timeout = configuration.runtime_request_timeout.to_std().unwrap_or_default();
+    options.list_streaming = settings
+        .gates()
+        .enabled(rubelet_config::gates::Gate::CRIListStreaming);
+    let registry = prometheus::Registry::new();
+    let metrics = CriMetrics::register(&registry).context("register metrics")?;
+    let cri: Arc<dyn RuntimeReader> = Arc::new(
+        CriClient::connect(&options, &metrics)
+            .await
+            .context("connect to the container runtime")?,
+    );
+
+    node_report::log_runtime(&configuration.container_runtime_endpoint, &cri.version().await?);
+    let driver = cgroup_driver(cri.as_ref(), &configuration.cgroup_driver).await?;
+    let machine = Machine::read();
+    let name = settings
+        .flags()
+        .node_name(&machine.hostname)
+        .context("the node has no name: set --hostname-override")?;
+    node_report::log_node(&name, &machine, cgroup, &driver);
+    Ok(Started {
+        cri,
+        lock,
+        contention,
+    })
+}
+
+async fn take_lock(settings: &Settings) -> Result<(Option<LockFile>, Option<oneshot::Receiver<()>>)> {
+    let flags = settings.flags();
+    let Some(path) = flags.lock_file.clone() else {
+        return Ok((None, None));
+    };
+    tracing::info!(path = %path.display(), "Acquiring the lock file");
+    let waiting = || tracing::info!("Another process holds the lock file; waiting for it");
+    let lock = tokio::task::spawn_blocking(move || LockFile::acquire(&path, waiting)).await??;
+    if !flags.exit_on_lock_contention {
+        return Ok((Some(lock), None));
+    }
+    let watch = lock.watch_contention()?;
+    let (seen, contention) = oneshot::channel();
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = watch.wait() {
+            tracing::error!(%error, "Lost the watch on the lock file");
+        }
+        // Nobody listens any more when rubelet is stopping anyway.
+        let _ = seen.send(());
+    });
+    Ok((Some(lock), Some(contention)))
+}
+
+async fn contended(contention: Option<oneshot::Receiver<()>>) {
+    match contention {
+        // A watcher that is gone counts as contention, as for upstream.
+        Some(contention) => drop(contention.await),
+        None => std::future::pending().await,
+    }
+}
+
+/// The runtime's own cgroup driver, or the configured one when the runtime cannot tell.
+async fn cgroup_driver(cri: &dyn RuntimeReader, configured: &str) -> Result<String> {
+    let mut attempt = 1;
+    loop {
+        match cri.runtime_config().await {
+            Ok(answer) => {
+                let Some(linux) = answer.linux else {
+                    return Ok(configured.to_owned());
+                };
+                return Ok(match linux.cgroup_driver() {
+                    CgroupDriver::Systemd => "systemd".to_owned(),
+                    CgroupDriver::Cgroupfs => "cgroupfs".to_owned(),
+                });
+            }
+            Err(error) if error.kind() == RuntimeErrorKind::Unimplemented => {
+                tracing::warn!(
+                    configured,
+                    "The runtime cannot tell its cgroup driver; cgroupDriver of the configuration is used"
+                );
+                return Ok(configured.to_owned());
+            }
+            Err(error) if attempt == CGROUP_DRIVER_TRIES => {
+                return Err(error).context("ask the runtime for its cgroup driver");
+            }
+            Err(error) => tracing::warn!(%error, attempt, "The runtime does not tell its cgroup driver"),
+        }
+        attempt += 1;
+        tokio::time::sleep(CGROUP_DRIVER_PAUSE).await;
+    }
+}
+
+async fn watch_runtime(cri: Arc<dyn RuntimeReader>) {
+    let mut known = Vec::new();
+    let mut ticks = tokio::time::interval(RUNTIME_CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let now = node_report::conditions(cri.status(false).await);
+        node_report::log_changes(&known, &now);
+        known = now;
+    }
+}
+
+async fn serve_watchdog(interval: Option<Duration>, service_manager: Arc<ServiceManager>) {
+    let Some(interval) = interval else { return };
+    tracing::info!(
+        interval_ms = interval.as_millis() as u64,
+        "The service manager's watchdog is served"
+    );
+    let mut ticks = tokio::time::interval(interval);
+    loop {
+        ticks.tick().await;
+        service_manager
+            .alive()
+            .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
+    }
+}
