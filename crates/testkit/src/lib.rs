@@ -1,0 +1,41 @@
+//! The test bed as a library: real servers for tests, each in a scope of its own that leaves nothing behind.
+//!
+//! Everything here is for tests, benchmarks and `make` targets; production crates never depend on it.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the test bed is an edge: it runs real programs"
+)]
+
+use std::path::PathBuf;
+
+pub mod bare_pod;
+pub mod bench;
+pub mod cache;
+pub mod cni;
+pub mod conformance;
+pub mod containerd;
+pub mod control_plane;
+pub mod fake_cri;
+pub mod goldens;
+pub mod http;
+pub mod images;
+pub mod oracle;
+pub mod prepare;
+pub mod process;
+pub mod programs;
+pub mod registry;
+pub mod run;
+mod runtime_traces;
+pub mod scope;
+mod teardown;
+pub mod virtual_node;
+pub mod wait;
+
+pub use programs::Program;
+pub use scope::Scope;
+
+/// The root of the checkout.
+pub fn workspace_root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}

@@ -1,0 +1,216 @@
+//! The Go programs of the test bed: each is built from the module proxy on first need, pinned by `testbed/go.mod`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache::made_once;
+use crate::workspace_root;
+
+/// A program built from Go modules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    Containerd,
+    ContainerdShim,
+    Ctr,
+    Runc,
+    Etcd,
+    KubeApiserver,
+    KubeControllerManager,
+    KubeScheduler,
+    Kubectl,
+    Kubeadm,
+    Kubelet,
+    Agnhost,
+    Ginkgo,
+    /// Upstream's node e2e suite.
+    NodeE2e,
+}
+
+struct Recipe {
+    name: &'static str,
+    module: &'static str,
+    package: &'static str,
+    kind: Kind,
+}
+
+enum Kind {
+    Static,
+    /// Links libseccomp, statically, so that the program runs in the virtual node too.
+    Seccomp,
+    TestBinary,
+}
+
+const KUBERNETES: &str = "k8s.io/kubernetes";
+const CONTAINERD: &str = "github.com/containerd/containerd/v2";
+
+impl Program {
+    /// Every program, in the order in which a cold machine needs them.
+    pub const ALL: [Self; 14] = [
+        Self::Containerd,
+        Self::ContainerdShim,
+        Self::Ctr,
+        Self::Runc,
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::Kubelet,
+        Self::Agnhost,
+        Self::Ginkgo,
+        Self::NodeE2e,
+        Self::KubeScheduler,
+        Self::Kubectl,
+        Self::Kubeadm,
+    ];
+
+    fn recipe(self) -> Recipe {
+        let (name, module, package, kind) = match self {
+            Self::Containerd => ("containerd", CONTAINERD, "/cmd/containerd", Kind::Static),
+            Self::ContainerdShim => (
+                "containerd-shim-runc-v2",
+                CONTAINERD,
+                "/cmd/containerd-shim-runc-v2",
+                Kind::Static,
+            ),
+            Self::Ctr => ("ctr", CONTAINERD, "/cmd/ctr", Kind::Static),
+            Self::Runc => ("runc", "github.com/opencontainers/runc", "", Kind::Seccomp),
+            Self::Etcd => ("etcd", "go.etcd.io/etcd/server/v3", "", Kind::Static),
+            Self::KubeApiserver => ("kube-apiserver", KUBERNETES, "/cmd/kube-apiserver", Kind::Static),
+            Self::KubeControllerManager => (
+                "kube-controller-manager",
+                KUBERNETES,
+                "/cmd/kube-controller-manager",
+                Kind::Static,
+            ),
+            Self::KubeScheduler => ("kube-scheduler", KUBERNETES, "/cmd/kube-scheduler", Kind::Static),
+            Self::Kubectl => ("kubectl", KUBERNETES, "/cmd/kubectl", Kind::Static),
+            Self::Kubeadm => ("kubeadm", KUBERNETES, "/cmd/kubeadm", Kind::Static),
+            Self::Kubelet => ("kubelet", KUBERNETES, "/cmd/kubelet", Kind::Static),
+            Self::Agnhost => ("agnhost", KUBERNETES, "/test/images/agnhost", Kind::Static),
+            Self::Ginkgo => ("ginkgo", "github.com/onsi/ginkgo/v2", "/ginkgo", Kind::Static),
+            Self::NodeE2e => ("e2e_node.test", KUBERNETES, "/test/e2e_node", Kind::TestBinary),
+        };
+        Recipe {
+            name,
+            module,
+            package,
+            kind,
+        }
+    }
+
+    /// Programs that only `make conformance` runs.
+    pub fn is_for_conformance_only(self) -> bool {
+        matches!(self, Self::Kubeadm | Self::Agnhost | Self::Ginkgo | Self::NodeE2e)
+    }
+
+    /// The program's path; builds it if this machine has not built this version yet.
+    pub fn path(self) -> Result<PathBuf> {
+        let recipe = self.recipe();
+        let version = module_version(recipe.module)?;
+        let key = format!("{}-{version}", family(recipe.module));
+        made_once(&key, recipe.name, |out| build(&recipe, &version, out))
+    }
+}
+
+/// The last telling part of a module's path: `go.etcd.io/etcd/server/v3` is `etcd`.
+fn family(module: &str) -> &str {
+    ["kubernetes", "containerd", "runc", "etcd", "ginkgo"]
+        .into_iter()
+        .find(|name| module.split('/').any(|part| part == *name))
+        .unwrap_or("other")
+}
+
+/// The version that `testbed/go.mod` requires of a module.
+pub fn module_version(module: &str) -> Result<String> {
+    let go_mod = go_module_dir().join("go.mod");
+    let text = fs::read_to_string(&go_mod).with_context(|| format!("read {}", go_mod.display()))?;
+    let required = text.lines().find_map(|line| {
+        let mut words = line.trim().trim_start_matches("require ").split_whitespace();
+        let found = words.next() == Some(module);
+        words
+            .next()
+            .filter(|version| found && version.starts_with('v'))
+            .map(str::to_owned)
+    });
+    required.with_context(|| format!("{} does not require {module}", go_mod.display()))
+}
+
+/// The directory of the test bed's Go module.
+pub fn go_module_dir() -> PathBuf {
+    workspace_root().join("testbed")
+}
+
+fn build(recipe: &Recipe, version: &str, out: &Path) -> Result<()> {
+    let mut stamps = format!("-s -w -X {CONTAINERD}/version.Version={version}");
+    if recipe.module == KUBERNETES {
+        let minor = version.split('.').nth(1).unwrap_or_default();
+        stamps = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"]
+            .iter()
+            .map(|place| {
+                format!(" -X {place}.gitVersion={version} -X {place}.gitMajor=1 -X {place}.gitMinor={minor}")
+            })
+            .fold("-s -w".to_owned(), |all, stamp| all + &stamp);
+    }
+    let mut arguments: Vec<&str> = match recipe.kind {
+        Kind::Static | Kind::Seccomp => vec!["build"],
+        Kind::TestBinary => vec!["test", "-c"],
+    };
+    arguments.extend(["-mod=mod", "-trimpath"]);
+    if matches!(recipe.kind, Kind::Seccomp) {
+        stamps.push_str(" -extldflags -static");
+        arguments.extend(["-tags", "seccomp netgo osusergo"]);
+    }
+    let cgo = if matches!(recipe.kind, Kind::Seccomp) {
+        "1"
+    } else {
+        "0"
+    };
+    let package = format!("{}{}", recipe.module, recipe.package);
+    go(Command::new("go")
+        .env("CGO_ENABLED", cgo)
+        .args(arguments)
+        .args(["-ldflags", &stamps])
+        .arg("-o")
+        .arg(out)
+        .arg(package))
+}
+
+/// Runs a Go command in the test bed's module.
+pub fn go(command: &mut Command) -> Result<()> {
+    let output = command
+        .current_dir(go_module_dir())
+        .output()
+        .context("run go; the test bed needs Go 1.26 or later on the PATH")?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let end: Vec<&str> = words.lines().rev().take(20).collect();
+        bail!(
+            "go failed: {}",
+            end.into_iter().rev().collect::<Vec<_>>().join("\n")
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_come_from_the_go_module() {
+        assert_eq!(module_version(KUBERNETES).unwrap(), "v1.37.1");
+        assert_eq!(module_version(CONTAINERD).unwrap(), "v2.4.2");
+        assert!(module_version("example.com/nothing").is_err());
+    }
+
+    #[test]
+    fn every_program_has_a_pinned_module() {
+        for program in Program::ALL {
+            let recipe = program.recipe();
+            assert!(module_version(recipe.module).is_ok(), "{}", recipe.name);
+            assert_ne!(family(recipe.module), "other", "{}", recipe.name);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! A killed test process leaves a containerd and a pod behind; whoever comes next cleans up after it.
+
+use anyhow::Result;
+use rubelet_testkit::containerd::Flavour;
+
+use crate::scenario;
+
+#[test]
+fn what_a_killed_test_left_is_swept() -> Result<()> {
+    scenario::sweep_removes_what_a_killed_test_left("killed::child")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the test above starts and kills it"]
+async fn child() -> Result<()> {
+    scenario::run_until_killed(Flavour::Debian).await
+}

@@ -1,0 +1,83 @@
+//! The `serve` command: listeners for HTTP, TCP and gRPC over one shared state.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::net::TcpListener;
+
+use crate::arguments::Arguments;
+use crate::signals::OnTerm;
+use crate::{Outcome, health, http, runtime, signals};
+
+const DEFAULT_HTTP_PORT: u16 = 8080;
+
+/// What requests change and others see.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) not_ready: bool,
+    pub(crate) not_live: bool,
+    pub(crate) not_serving: bool,
+    pub(crate) signals: Vec<&'static str>,
+    pub(crate) hits: BTreeMap<String, u64>,
+    pub(crate) eaten: Vec<Vec<u8>>,
+}
+
+/// The state, shared by all connections.
+#[derive(Clone, Default)]
+pub(crate) struct Shared(Arc<Mutex<State>>);
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn run(arguments: &mut Arguments) -> Outcome {
+    let bind = arguments.value("--bind")?.unwrap_or_else(|| "0.0.0.0".to_owned());
+    let mut http_port = arguments.number("--http")?;
+    let tcp_port: Option<u16> = arguments.number("--tcp")?;
+    let grpc_port: Option<u16> = arguments.number("--grpc")?;
+    let on_term = OnTerm::from_arguments(arguments)?;
+    let shared = Shared::default();
+    shared.lock().not_ready = arguments.switch("--not-ready");
+    shared.lock().not_live = arguments.switch("--not-live");
+    arguments.finish()?;
+    if http_port.is_none() && tcp_port.is_none() && grpc_port.is_none() {
+        http_port = Some(DEFAULT_HTTP_PORT);
+    }
+    runtime()?.block_on(async {
+        signals::watch(&shared, on_term)?;
+        if let Some(port) = http_port {
+            tokio::spawn(http::serve(listen("http", &bind, port).await?, shared.clone()));
+        }
+        if let Some(port) = tcp_port {
+            tokio::spawn(echo(listen("tcp", &bind, port).await?));
+        }
+        if let Some(port) = grpc_port {
+            tokio::spawn(health::serve(listen("grpc", &bind, port).await?, shared.clone()));
+        }
+        std::future::pending().await
+    })
+}
+
+/// Listens and says where: port 0 is the kernel's choice.
+async fn listen(what: &str, bind: &str, port: u16) -> Result<TcpListener, String> {
+    let listener = TcpListener::bind((bind, port))
+        .await
+        .map_err(|error| format!("{what} on {bind} port {port}: {error}"))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| format!("{what}: {error}"))?;
+    println!("{what} on {address}");
+    Ok(listener)
+}
+
+/// Gives back what it gets.
+async fn echo(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let (mut input, mut output) = stream.split();
+            let _ = tokio::io::copy(&mut input, &mut output).await;
+        });
+    }
+}

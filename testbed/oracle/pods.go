@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	podutil "k8s.io/kubernetes/pkg/api/pod"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	apiv1 "k8s.io/kubernetes/pkg/apis/core/v1"
+	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+)
+
+type podInput struct {
+	Pod   json.RawMessage `json:"pod"`
+	Gates map[string]bool `json:"gates"`
+}
+
+// defaultedPod decodes a v1 Pod as a manifest is decoded: defaults applied, converted to the internal type.
+func defaultedPod(data []byte) (*api.Pod, error) {
+	object, err := runtime.Decode(legacyscheme.Codecs.UniversalDecoder(), data)
+	if err != nil {
+		return nil, err
+	}
+	pod, ok := object.(*api.Pod)
+	if !ok {
+		return nil, fmt.Errorf("a %T, not a Pod", object)
+	}
+	return pod, nil
+}
+
+func podDefault(in podInput) (*v1.Pod, error) {
+	out := &v1.Pod{}
+	err := withGates(in.Gates, func() error {
+		pod, err := defaultedPod(in.Pod)
+		if err != nil {
+			return err
+		}
+		return apiv1.Convert_core_Pod_To_v1_Pod(pod, out, nil)
+	})
+	return out, err
+}
+
+type fieldError struct {
+	Type     string `json:"type"`
+	Field    string `json:"field"`
+	BadValue string `json:"badValue"`
+	Detail   string `json:"detail"`
+}
+
+type podVerdict struct {
+	OK     bool         `json:"ok"`
+	Errors []fieldError `json:"errors"`
+	// Reference is the kind of API object that a static pod may not refer to, when it does.
+	Reference string `json:"reference,omitempty"`
+}
+
+func fieldErrors(list field.ErrorList) []fieldError {
+	out := []fieldError{}
+	for _, one := range list {
+		bad, err := json.Marshal(one.BadValue)
+		if err != nil {
+			bad = []byte(fmt.Sprintf("%v", one.BadValue))
+		}
+		out = append(out, fieldError{Type: string(one.Type), Field: one.Field, BadValue: string(bad), Detail: one.Detail})
+	}
+	return out
+}
+
+// podValidate judges a pod that already carries what its source adds (name with node, namespace, node name).
+func podValidate(in podInput) (podVerdict, error) {
+	verdict := podVerdict{Errors: []fieldError{}}
+	err := withGates(in.Gates, func() error {
+		pod, err := defaultedPod(in.Pod)
+		if err != nil {
+			return err
+		}
+		options := podutil.GetValidationOptionsFromPodSpecAndMeta(&pod.Spec, nil, &pod.ObjectMeta, nil)
+		verdict.Errors = fieldErrors(validation.ValidatePodCreate(pod, options))
+		_, verdict.Reference, err = podutil.HasAPIObjectReference(pod)
+		verdict.OK = len(verdict.Errors) == 0 && verdict.Reference == ""
+		return err
+	})
+	return verdict, err
+}
+
+type typedPodInput struct {
+	Pod   v1.Pod          `json:"pod"`
+	Gates map[string]bool `json:"gates"`
+}
+
+func qosClass(in typedPodInput) (v1.PodQOSClass, error) {
+	var class v1.PodQOSClass
+	err := withGates(in.Gates, func() error {
+		class = qos.ComputePodQOS(&in.Pod)
+		return nil
+	})
+	return class, err
+}
+
+type containerInput struct {
+	Container v1.Container `json:"container"`
+}
+
+// containerHash is the hash in hexadecimal, as the kubelet writes it into the container's annotation.
+func containerHash(in containerInput) (string, error) {
+	return fmt.Sprintf("%x", kubecontainer.HashContainer(&in.Container)), nil
+}
