@@ -1,0 +1,77 @@
+# Rubelet's targets. `make help` lists them. Each prints what it does.
+
+CARGO ?= cargo
+TESTBED = $(CARGO) run --quiet --package rubelet-testkit --bin testbed --
+# One feature set for all tests, so that `make e2e` after `make test` compiles no crate twice.
+TEST = $(CARGO) test --workspace --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help run build check test e2e testbed conformance bench soak goldens clean
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 14
+
+run: ## Prepare a private container runtime and run rubelet on it until Ctrl-C
+	@testbed/install-packages run
+	@echo "run: building rubelet (release)"
+	@$(CARGO) build --release --package rubelet
+	@$(TESTBED) run --rubelet target/release/rubelet
+
+build: ## Build the release binary: target/release/rubelet
+	@echo "build: release binary"
+	@$(CARGO) build --release --package rubelet
+	@ls -l target/release/rubelet
+
+check: ## Formatting, clippy with warnings as errors, layers, licences, crates, documents
+	@echo "check: rustfmt"
+	@$(CARGO) fmt --all --check
+	@echo "check: clippy"
+	@$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	@echo "check: xtask"
+	@$(CARGO) xtask check
+
+test: ## Unit, property and real-containerd tests; needs cargo and Debian's packages only
+	@testbed/install-packages run test
+	@echo "test: unit and integration tests"
+	@$(TEST) --lib --bins --test it
+
+e2e: ## Tests against programs built from Go modules, and in the virtual node
+	@testbed/install-packages run test e2e
+	@$(TESTBED) prepare --for e2e
+	@echo "e2e: end-to-end tests"
+	@$(TEST) --test e2e
+
+testbed: ## Prepare everything the tests and the conformance suite need; a second run takes seconds
+	@testbed/install-packages run test e2e
+	@$(TESTBED) prepare --for all
+
+conformance: ## Upstream's node e2e suite: [FOCUS=regex] [LIST=file] [KUBELET=path] [PROCS=n]
+	@testbed/install-packages run test e2e
+	@echo "conformance: building rubelet (release)"
+	@$(CARGO) build --release --package rubelet
+	@$(TESTBED) conformance --kubelet "$(or $(KUBELET),target/release/rubelet)" \
+		$(if $(FOCUS),--focus '$(FOCUS)') $(if $(LIST),--list '$(LIST)') $(if $(PROCS),--procs $(PROCS))
+
+bench: ## Binary size, start-up time and idle memory, beside upstream's kubelet
+	@testbed/install-packages run test e2e
+	@echo "bench: building rubelet (release)"
+	@$(CARGO) build --release --package rubelet
+	@$(TESTBED) bench --rubelet target/release/rubelet
+
+soak: ## The property and oracle tests with 100 times the cases
+	@testbed/install-packages run test e2e
+	@$(TESTBED) prepare --for e2e
+	@echo "soak: property tests"
+	@PROPTEST_CASES=25600 $(TEST) --lib --bins --test it
+	@echo "soak: comparisons with the oracle"
+	@RUBELET_ORACLE_CASES=1000000 $(TEST) --test e2e -- oracle
+
+goldens: ## Write the oracle's answers for the fixed corpus anew: testbed/goldens
+	@testbed/install-packages run test e2e
+	@$(TESTBED) goldens
+
+clean: ## Remove build output, failed tests' logs and what killed tests left behind
+	@echo "clean: leftovers of killed tests, build output, logs (the test bed's cache stays)"
+	@$(TESTBED) sweep
+	@$(CARGO) clean
+	@rm -rf _artifacts
