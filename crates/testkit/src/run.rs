@@ -24,7 +24,7 @@ pub fn run(rubelet: &Path) -> Result<()> {
     println!("run: starting a private containerd in {}", scope.dir().display());
     let containerd = Containerd::start(&scope, Flavour::Debian)?;
     let config = scope.path("rubelet.yaml");
-    fs::write(&config, configuration(&containerd.endpoint(), scope.dir()))?;
+    fs::write(&config, configuration(&containerd.endpoint()))?;
     println!("run: starting rubelet with {}; Ctrl-C ends it", config.display());
     let mut command = Command::new(&rubelet);
     command
@@ -70,14 +70,12 @@ async fn supervise(command: Command) -> Result<()> {
     Ok(())
 }
 
-fn configuration(endpoint: &str, dir: &Path) -> String {
+fn configuration(endpoint: &str) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\n\
          kind: KubeletConfiguration\n\
          containerRuntimeEndpoint: {endpoint}\n\
          # This machine may still have cgroup v1; upstream's default refuses it.\n\
-         failCgroupV1: false\n\
-         podLogsDir: {}/pod-logs\n",
-        dir.display()
+         failCgroupV1: false\n"
     )
 }

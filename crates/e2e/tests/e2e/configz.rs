@@ -17,6 +17,9 @@ use serde_json::{Value, json};
 use crate::oracle_ours::{Differences, RealFiles};
 
 const DEADLINE: Duration = Duration::from_secs(60);
+/// A kubelet listens below /var/lib/kubelet and clears /var/log/pods whatever its root directory is; each gets its own there.
+const OWN_DIRECTORIES: &str =
+    r#"mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /var/log && exec "$@""#;
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
 /// What upstream changes in the object after reading it; ours shows what was read.
@@ -137,8 +140,9 @@ fn confined(scope: &Scope, containerd: &Containerd) -> Result<(Vec<String>, u16)
 
 /// Upstream's `/configz`, of a kubelet that lives until the end of this call.
 async fn configz(scope: &Scope, arguments: &[String], port: u16) -> Result<Value> {
-    let mut command = Command::new(Program::Kubelet.path()?);
-    command.args(arguments);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", OWN_DIRECTORIES, "kubelet"]);
+    command.arg(Program::Kubelet.path()?).args(arguments);
     let mut kubelet = scope.spawn("kubelet", command)?;
     let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse()?);
     // The kubelet signs its own certificate, in the scope's directory.
@@ -159,19 +163,11 @@ async fn configz(scope: &Scope, arguments: &[String], port: u16) -> Result<Value
     Ok(answer["kubeletconfig"].clone())
 }
 
-/// The directory of pod logs has no flag, and a kubelet clears those of pods that it does not know.
-fn own_log_directory(scope: &Scope) -> String {
-    format!("{HEAD}podLogsDir: {}\n", scope.path("pod-logs").display())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn configz_without_a_file_is_upstreams() -> Result<()> {
     let scope = Scope::new("configz_without_a_file")?;
     let containerd = Containerd::start(&scope, Flavour::V2)?;
-    // A directory of drop-ins alone keeps the defaults of a start without a file.
-    std::fs::write(scope.path("conf.d/10-logs.conf"), own_log_directory(&scope))?;
-    let (mut arguments, port) = confined(&scope, &containerd)?;
-    arguments.push(format!("--config-dir={}", scope.path("conf.d").display()));
+    let (arguments, port) = confined(&scope, &containerd)?;
     let upstream = configz(&scope, &arguments, port).await?;
     assert_same(&arguments, upstream, &CHANGED_AT_START)?;
     containerd.stop()
@@ -185,7 +181,7 @@ async fn configz_with_a_file_is_upstreams() -> Result<()> {
     let access = "authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
     let more = "maxPods: 33\nfeatureGates: {PodAndContainerStatsFromCRI: true}\nclusterDNS: [10.0.0.10]\nclusterDomain: cluster.local\n";
     let file = scope.path("kubelet.yaml");
-    std::fs::write(&file, own_log_directory(&scope) + access + more)?;
+    std::fs::write(&file, format!("{HEAD}{access}{more}"))?;
     let (mut arguments, port) = confined(&scope, &containerd)?;
     arguments.extend([
         format!("--config={}", file.display()),

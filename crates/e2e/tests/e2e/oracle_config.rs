@@ -212,6 +212,26 @@ const YAML_LINES: &[&str] = &[
 ];
 const YAML_FILES: u64 = 4_000;
 
+/// Values that JSON cannot hold. Known to differ and left out: with the same field set again later, upstream never looks at
+/// the earlier value, we refuse it.
+const NOT_JSON: &[&str] = &["port: .inf", "port: .nan", "evictionHard: {~: x}"];
+
+fn may_stand_with(line: &str, others: &[&str]) -> bool {
+    let field = |line: &str| {
+        let start = line.trim_start_matches(|c: char| !c.is_alphabetic());
+        start
+            .chars()
+            .take_while(|c| c.is_alphanumeric())
+            .collect::<String>()
+    };
+    let mut same_field = others
+        .iter()
+        .filter(|other| field(other) == field(line))
+        .peekable();
+    same_field.peek().is_none()
+        || (!NOT_JSON.contains(&line) && !same_field.any(|other| NOT_JSON.contains(other)))
+}
+
 #[test]
 fn yaml_is_read_alike() -> Result<()> {
     let text = |seed| {
@@ -222,7 +242,10 @@ fn yaml_is_read_alike() -> Result<()> {
         ];
         for _ in 0..=random.below(3) {
             let line = *random.one_of(YAML_LINES);
-            lines.insert(random.below(lines.len() + 1), line);
+            let place = random.below(lines.len() + 1);
+            if may_stand_with(line, &lines) {
+                lines.insert(place, line);
+            }
         }
         let end = *random.one_of(&["\n", "", "\r\n", "\n\n"]);
         lines.join("\n") + end
@@ -238,8 +261,11 @@ const MERGED: u64 = 2_000;
 
 #[test]
 fn drop_ins_are_merged_alike() -> Result<()> {
+    // Known to differ and left out: upstream passes a drop-in's numbers through a float and prints them anew, so that a
+    // quantity written as a number beyond 64 bits comes out in another spelling of the same amount.
     let cases: Vec<Vec<String>> = seeds(MERGED)
         .map(|seed| (0..3).map(|part| generate(3 * seed + part).to_string()).collect())
+        .map(|texts: Vec<String>| texts.into_iter().map(|text| text.replace("1e+20", "1")).collect())
         .collect();
     let questions = cases
         .iter()

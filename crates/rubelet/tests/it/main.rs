@@ -1,4 +1,5 @@
 //! The program as a user meets it: its command line, its errors, its log, its end.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
