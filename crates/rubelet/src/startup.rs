@@ -39,7 +39,7 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
         configuration = settings.effective_yaml(),
         "Effective configuration"
     );
-    let cgroup = cgroup_version(&settings)?;
+    let cgroup = cgroup_version()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -51,17 +51,11 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
     result
 }
 
-fn cgroup_version(settings: &Settings) -> Result<CgroupVersion> {
+/// That this machine's version is allowed was checked with the settings.
+fn cgroup_version() -> Result<CgroupVersion> {
     let version = CgroupVersion::of_this_machine().context("look at /sys/fs/cgroup")?;
-    let refuses_v1 = settings.configuration().fail_cgroup_v1.unwrap_or(true);
-    match version {
-        CgroupVersion::V1 if refuses_v1 => {
-            bail!(
-                "this machine has cgroup v1 and failCgroupV1 is true (the default): boot with cgroup v2, or set failCgroupV1 to false"
-            )
-        }
-        CgroupVersion::V1 => tracing::warn!("This machine has cgroup v1; upstream no longer supports it"),
-        CgroupVersion::V2 => {}
+    if version == CgroupVersion::V1 {
+        tracing::warn!("This machine has cgroup v1; upstream no longer supports it");
     }
     Ok(version)
 }

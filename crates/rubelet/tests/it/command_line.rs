@@ -75,8 +75,8 @@ fn ten_wrong_values_are_ten_problems_with_their_paths() {
         .iter()
         .map(|(field, value)| format!("{field}: {value}\n"))
         .collect();
-    let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
-    // Types first: a file that cannot be read as a configuration has no values to check.
+    let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n";
+    // Two have the wrong type, the others break a rule: all are told at once.
     fs::write(&file, format!("{head}{fields}")).unwrap();
     let text = refused(&["--config", file.to_str().unwrap()]);
     for (field, _) in wrong {
