@@ -39,3 +39,13 @@ pub use scope::Scope;
 pub fn workspace_root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
+
+/// Runs a test's body in a scope of its own. An error becomes a panic while the scope still lives, so that its logs are kept.
+#[expect(clippy::expect_used, reason = "a test fails by panicking")]
+pub fn in_scope(test: &str, body: impl AsyncFnOnce(&Scope) -> anyhow::Result<()>) {
+    let scope = Scope::new(test).expect("a scope can be made");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be made");
+    if let Err(error) = runtime.block_on(body(&scope)) {
+        panic!("{error:#}");
+    }
+}

@@ -86,13 +86,10 @@ async fn a_pod_has_users_of_its_own() -> Result<()> {
 
 #[test]
 fn what_a_killed_test_left_is_swept() -> Result<()> {
-    scenario::sweep_removes_what_a_killed_test_left("containerd2::child")
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "the test above starts and kills it"]
-async fn child() -> Result<()> {
-    scenario::run_until_killed(Flavour::V2).await
+    scenario::sweep_removes_what_a_killed_test_left(
+        "containerd2::what_a_killed_test_left_is_swept",
+        Flavour::V2,
+    )
 }
 
 /// Nothing that containerd 2 makes by default outside its directories is made by a private one.

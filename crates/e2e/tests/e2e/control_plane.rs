@@ -15,9 +15,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, Servic
 use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use rubelet_testkit::Scope;
 use rubelet_testkit::control_plane::{ControlPlane, Options};
 use rubelet_testkit::wait::wait_until;
+use rubelet_testkit::{Scope, in_scope};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -29,19 +29,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Runs a test's body in a scope; an error becomes a panic while the scope lives, so that it keeps the logs.
-#[expect(clippy::unwrap_used, reason = "the panic is the point")]
-fn run(test: &str, body: impl AsyncFnOnce(&Scope) -> Result<()>) {
-    let scope = Scope::new(test).unwrap();
-    tokio::runtime::Runtime::new()
-        .unwrap()
-        .block_on(body(&scope))
-        .unwrap();
-}
-
 #[test]
 fn namespace_and_pod() {
-    run("namespace_and_pod", async |scope| {
+    in_scope("namespace_and_pod", async |scope| {
         let start = Instant::now();
         let control_plane = ControlPlane::start(scope, Options::default()).await?;
         report_cost(&control_plane, start.elapsed())?;
@@ -116,7 +106,7 @@ fn namespace_and_pod() {
 
 #[test]
 fn a_node_sees_its_own_secrets_only() {
-    run("a_node_sees_its_own_secrets_only", async |scope| {
+    in_scope("a_node_sees_its_own_secrets_only", async |scope| {
         let control_plane = ControlPlane::start(scope, Options::default()).await?;
         let admin = control_plane.admin_client();
         create_namespace(&admin, "shop").await?;
@@ -173,7 +163,7 @@ fn a_node_sees_its_own_secrets_only() {
 
 #[test]
 fn the_scheduler_binds_a_pod() {
-    run("the_scheduler_binds_a_pod", async |scope| {
+    in_scope("the_scheduler_binds_a_pod", async |scope| {
         let start = Instant::now();
         let control_plane = ControlPlane::start(scope, Options::default().with_scheduler()).await?;
         report_cost(&control_plane, start.elapsed())?;
@@ -192,7 +182,7 @@ fn the_scheduler_binds_a_pod() {
 
 #[test]
 fn a_bootstrap_token_gets_a_node_its_certificate() {
-    run("a_bootstrap_token_gets_a_node_its_certificate", async |scope| {
+    in_scope("a_bootstrap_token_gets_a_node_its_certificate", async |scope| {
         let control_plane = ControlPlane::start(scope, Options::default()).await?;
         let first = control_plane.bootstrap_kubeconfig().await?;
         let second = control_plane.bootstrap_kubeconfig().await?;
@@ -240,7 +230,7 @@ fn a_bootstrap_token_gets_a_node_its_certificate() {
 
 #[test]
 fn the_api_server_knows_a_kubelet_by_its_certificate() {
-    run(
+    in_scope(
         "the_api_server_knows_a_kubelet_by_its_certificate",
         async |scope| {
             let control_plane = ControlPlane::start(scope, Options::default()).await?;
@@ -289,7 +279,7 @@ fn the_api_server_knows_a_kubelet_by_its_certificate() {
 
 #[test]
 fn the_api_server_goes_and_comes_back() {
-    run("the_api_server_goes_and_comes_back", async |scope| {
+    in_scope("the_api_server_goes_and_comes_back", async |scope| {
         let mut control_plane = ControlPlane::start(scope, Options::default()).await?;
         let client = control_plane.admin_client();
         let endpoint = control_plane.endpoint();
@@ -317,7 +307,7 @@ fn the_api_server_goes_and_comes_back() {
 #[test]
 fn two_at_once_twice_in_a_row() {
     for _ in 0..2 {
-        run("two_at_once_twice_in_a_row", async |first_scope| {
+        in_scope("two_at_once_twice_in_a_row", async |first_scope| {
             let second_scope = Scope::new("two_at_once_twice_in_a_row-second")?;
             let (first, second) = tokio::try_join!(
                 ControlPlane::start(first_scope, Options::default()),

@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::Scope;
 use rubelet_testkit::containerd::{Containerd, Flavour};
 use rubelet_testkit::process::Process;
 use rubelet_testkit::wait::wait_for;
+use rubelet_testkit::{Scope, in_scope};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -40,120 +40,126 @@ fn exit_code(mut process: Process) -> Result<i32> {
 }
 
 #[test]
-fn the_runtime_and_the_node_are_reported_and_sigterm_ends_it() -> Result<()> {
-    let scope = Scope::new("report")?;
-    let mut containerd = Containerd::start(&scope, Flavour::Debian)?;
-    let notify = scope.path("notify");
-    let socket = UnixDatagram::bind(&notify)?;
-    socket.set_read_timeout(Some(DEADLINE))?;
-    let mut command = command(&scope, &containerd.endpoint());
-    command
-        .env("NOTIFY_SOCKET", &notify)
-        .env("WATCHDOG_USEC", "1100000");
-    let mut rubelet = scope.spawn("rubelet", command)?;
-
-    let mut buffer = [0; 128];
-    let mut message = || -> Result<String> {
-        let length = socket.recv(&mut buffer)?;
-        Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
-    };
-    assert_eq!(message()?, "READY=1");
-    assert_eq!(message()?, "WATCHDOG=1");
-
-    let log = wait_for_log(&mut rubelet, "type=\"NetworkReady\"")?;
-    let version = containerd.version()?;
-    assert!(
-        log.contains("\"Container runtime\"") && log.contains("name=\"containerd\""),
-        "{log}"
-    );
-    assert!(log.contains(version.trim()), "{version} is missing in:\n{log}");
-    assert!(
-        log.contains("name=\"node-a\"") && log.contains("mode=\"standalone\""),
-        "{log}"
-    );
-    assert!(log.contains("type=\"RuntimeReady\""), "{log}");
-
-    containerd.kill()?;
-    wait_for_log(&mut rubelet, "RuntimeNotAnswering")?;
-    containerd.start_again()?;
-    wait_for("the runtime is seen again", DEADLINE, || {
-        let log = fs::read_to_string(rubelet.log())?;
-        let after = log
-            .rsplit("RuntimeNotAnswering")
-            .next()
-            .unwrap_or_default()
-            .to_owned();
-        ensure!(after.contains("type=\"RuntimeReady\""), "{after}");
-        Ok(())
-    })?;
-
-    rubelet.signal(rustix::process::Signal::TERM)?;
-    assert_eq!(exit_code(rubelet)?, 0);
-    Ok(())
-}
-
-#[test]
-fn another_process_that_wants_the_lock_file_takes_over() -> Result<()> {
-    let scope = Scope::new("lock-file")?;
-    let containerd = Containerd::start(&scope, Flavour::Debian)?;
-    let lock = scope.path("lock");
-    let start = |name: &str| {
-        let mut command = command(&scope, &containerd.endpoint());
+fn the_runtime_and_the_node_are_reported_and_sigterm_ends_it() {
+    in_scope("report", async |scope| {
+        let mut containerd = Containerd::start(scope, Flavour::Debian)?;
+        let notify = scope.path("notify");
+        let socket = UnixDatagram::bind(&notify)?;
+        socket.set_read_timeout(Some(DEADLINE))?;
+        let mut command = command(scope, &containerd.endpoint());
         command
-            .arg("--lock-file")
-            .arg(&lock)
-            .arg("--exit-on-lock-contention");
-        scope.spawn(name, command)
-    };
-    let mut first = start("first")?;
-    wait_for_log(&mut first, "Rubelet is ready")?;
-    let mut second = start("second")?;
-    assert_eq!(exit_code(first)?, 0);
-    let log = wait_for_log(&mut second, "Rubelet is ready")?;
-    assert!(log.contains("Acquiring the lock file"), "{log}");
-    Ok(())
+            .env("NOTIFY_SOCKET", &notify)
+            .env("WATCHDOG_USEC", "1100000");
+        let mut rubelet = scope.spawn("rubelet", command)?;
+
+        let mut buffer = [0; 128];
+        let mut message = || -> Result<String> {
+            let length = socket.recv(&mut buffer)?;
+            Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+        };
+        assert_eq!(message()?, "READY=1");
+        assert_eq!(message()?, "WATCHDOG=1");
+
+        let log = wait_for_log(&mut rubelet, "type=\"NetworkReady\"")?;
+        let version = containerd.version()?;
+        assert!(
+            log.contains("\"Container runtime\"") && log.contains("name=\"containerd\""),
+            "{log}"
+        );
+        assert!(log.contains(version.trim()), "{version} is missing in:\n{log}");
+        assert!(
+            log.contains("name=\"node-a\"") && log.contains("mode=\"standalone\""),
+            "{log}"
+        );
+        assert!(log.contains("type=\"RuntimeReady\""), "{log}");
+
+        containerd.kill()?;
+        wait_for_log(&mut rubelet, "RuntimeNotAnswering")?;
+        containerd.start_again()?;
+        wait_for("the runtime is seen again", DEADLINE, || {
+            let log = fs::read_to_string(rubelet.log())?;
+            let after = log
+                .rsplit("RuntimeNotAnswering")
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            ensure!(after.contains("type=\"RuntimeReady\""), "{after}");
+            Ok(())
+        })?;
+
+        rubelet.signal(rustix::process::Signal::TERM)?;
+        assert_eq!(exit_code(rubelet)?, 0);
+        Ok(())
+    });
 }
 
 #[test]
-fn the_log_can_be_json() -> Result<()> {
-    let scope = Scope::new("json-log")?;
-    let log = failing_log(&scope, &["--logging-format=json"])?;
-    for line in log.lines() {
-        let line: serde_json::Value =
-            serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
-        assert!(line["msg"].is_string() && line["ts"].is_number(), "{line}");
-    }
-    Ok(())
+fn another_process_that_wants_the_lock_file_takes_over() {
+    in_scope("lock-file", async |scope| {
+        let containerd = Containerd::start(scope, Flavour::Debian)?;
+        let lock = scope.path("lock");
+        let start = |name: &str| {
+            let mut command = command(scope, &containerd.endpoint());
+            command
+                .arg("--lock-file")
+                .arg(&lock)
+                .arg("--exit-on-lock-contention");
+            scope.spawn(name, command)
+        };
+        let mut first = start("first")?;
+        wait_for_log(&mut first, "Rubelet is ready")?;
+        let mut second = start("second")?;
+        assert_eq!(exit_code(first)?, 0);
+        let log = wait_for_log(&mut second, "Rubelet is ready")?;
+        assert!(log.contains("Acquiring the lock file"), "{log}");
+        Ok(())
+    });
 }
 
 #[test]
-fn a_runtime_that_is_not_there_is_named() -> Result<()> {
-    let scope = Scope::new("no-runtime")?;
-    let log = failing_log(&scope, &[])?;
-    assert!(log.contains("/nonexistent/containerd.sock"), "{log}");
-    Ok(())
+fn the_log_can_be_json() {
+    in_scope("json-log", async |scope| {
+        let log = failing_log(scope, &["--logging-format=json"])?;
+        for line in log.lines() {
+            let line: serde_json::Value =
+                serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
+            assert!(line["msg"].is_string() && line["ts"].is_number(), "{line}");
+        }
+        Ok(())
+    });
 }
 
 #[test]
-fn a_bad_watchdog_wish_keeps_it_from_starting() -> Result<()> {
-    let scope = Scope::new("bad-watchdog")?;
-    let mut command = command(&scope, "unix:///nonexistent/containerd.sock");
-    command.env("WATCHDOG_USEC", "soon");
-    let process = scope.spawn("rubelet", command)?;
-    let log = process.log().to_owned();
-    assert_eq!(exit_code(process)?, 1);
-    let log = fs::read_to_string(log)?;
-    assert!(log.contains("WATCHDOG_USEC"), "{log}");
-    Ok(())
+fn a_runtime_that_is_not_there_is_named() {
+    in_scope("no-runtime", async |scope| {
+        let log = failing_log(scope, &[])?;
+        assert!(log.contains("/nonexistent/containerd.sock"), "{log}");
+        Ok(())
+    });
 }
 
 #[test]
-fn cgroup_v1_is_refused_by_default() -> Result<()> {
-    let scope = Scope::new("cgroup-v1")?;
-    let log = failing_log(&scope, &["--fail-cgroupv1=true"])?;
-    let is_v1 = !Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-    assert_eq!(log.contains("failCgroupV1"), is_v1, "{log}");
-    Ok(())
+fn a_bad_watchdog_wish_keeps_it_from_starting() {
+    in_scope("bad-watchdog", async |scope| {
+        let mut command = command(scope, "unix:///nonexistent/containerd.sock");
+        command.env("WATCHDOG_USEC", "soon");
+        let process = scope.spawn("rubelet", command)?;
+        let log = process.log().to_owned();
+        assert_eq!(exit_code(process)?, 1);
+        let log = fs::read_to_string(log)?;
+        assert!(log.contains("WATCHDOG_USEC"), "{log}");
+        Ok(())
+    });
+}
+
+#[test]
+fn cgroup_v1_is_refused_by_default() {
+    in_scope("cgroup-v1", async |scope| {
+        let log = failing_log(scope, &["--fail-cgroupv1=true"])?;
+        let is_v1 = !Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+        assert_eq!(log.contains("failCgroupV1"), is_v1, "{log}");
+        Ok(())
+    });
 }
 
 /// The log of a program that cannot start, for there is no runtime; a short deadline keeps its retries short.

@@ -7,11 +7,8 @@ use crate::scenario;
 
 #[test]
 fn what_a_killed_test_left_is_swept() -> Result<()> {
-    scenario::sweep_removes_what_a_killed_test_left("killed::child")
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "the test above starts and kills it"]
-async fn child() -> Result<()> {
-    scenario::run_until_killed(Flavour::Debian).await
+    scenario::sweep_removes_what_a_killed_test_left(
+        "killed::what_a_killed_test_left_is_swept",
+        Flavour::Debian,
+    )
 }

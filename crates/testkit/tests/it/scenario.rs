@@ -11,6 +11,7 @@ use rubelet_testkit::containerd::{Containerd, Flavour, OTHER_HANDLER};
 use rubelet_testkit::scope::{sweep, traces_of};
 use rubelet_testkit::wait::wait_for;
 use rubelet_testkit::{Scope, http, images};
+use tokio::runtime::Runtime;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Tells the re-executed test binary that it is the one to be killed.
@@ -154,10 +155,7 @@ pub(crate) async fn other_handler_runs_a_pod(test: &str, flavour: Flavour) -> Re
 }
 
 /// The body of a test that another test starts in a process of its own and kills: it runs a pod and says so.
-pub(crate) async fn run_until_killed(flavour: Flavour) -> Result<()> {
-    if std::env::var_os(CHILD).is_none() {
-        bail!("this is the child of another test");
-    }
+async fn run_until_killed(flavour: Flavour) -> Result<()> {
     let scope = Scope::new("to-be-killed")?;
     let containerd = Containerd::start(&scope, flavour)?;
     containerd.import(&images::server()?)?;
@@ -172,9 +170,14 @@ pub(crate) async fn run_until_killed(flavour: Flavour) -> Result<()> {
 }
 
 /// A test process that is killed leaves a pod behind, and the next sweep removes all of it.
-pub(crate) fn sweep_removes_what_a_killed_test_left(child_test: &str) -> Result<()> {
+///
+/// The test runs itself once more as the one to be killed; `test` is its name in this binary.
+pub(crate) fn sweep_removes_what_a_killed_test_left(test: &str, flavour: Flavour) -> Result<()> {
+    if std::env::var_os(CHILD).is_some() {
+        return Runtime::new()?.block_on(run_until_killed(flavour));
+    }
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["--exact", child_test, "--ignored", "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(CHILD, "1")
         .stdout(Stdio::piped())
         .spawn()
