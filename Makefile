@@ -42,13 +42,12 @@ e2e: ## Tests against programs built from Go modules, and in the virtual node
 	@$(TEST) --test e2e
 
 testbed: ## Prepare everything the tests and the conformance suite need; a second run takes seconds
-	@testbed/install-packages run test e2e
+	@testbed/install-packages run test e2e conformance
 	@$(TESTBED) prepare --for all
 
-conformance: ## Upstream's node e2e suite: [FOCUS=regex] [LIST=file] [KUBELET=path] [PROCS=n]
-	@testbed/install-packages run test e2e
-	@echo "conformance: building rubelet (release)"
-	@$(CARGO) build --release --package rubelet
+conformance: ## Upstream's node e2e suite: [FOCUS=regex] [LIST=file] [KUBELET=path or the word upstream] [PROCS=n]
+	@testbed/install-packages run test e2e conformance
+	$(if $(KUBELET),,@echo "conformance: building rubelet (release)" && $(CARGO) build --release --package rubelet)
 	@$(TESTBED) conformance --kubelet "$(or $(KUBELET),target/release/rubelet)" \
 		$(if $(FOCUS),--focus '$(FOCUS)') $(if $(LIST),--list '$(LIST)') $(if $(PROCS),--procs $(PROCS))
 

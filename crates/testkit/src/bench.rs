@@ -6,13 +6,12 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use crate::containerd::{Containerd, Flavour};
-use crate::{Program, Scope};
+use crate::{Program, Scope, peer};
 
 const ROUNDS: usize = 5;
 const READY_DEADLINE: Duration = Duration::from_secs(60);
@@ -81,7 +80,7 @@ fn measure_once(
     let notify = scope.path(&format!("notify-{name}-{round}"));
     let socket = UnixDatagram::bind(&notify)?;
     socket.set_read_timeout(Some(READY_DEADLINE))?;
-    let mut command = Command::new(program);
+    let mut command = peer::confined(program);
     command
         .env("NOTIFY_SOCKET", &notify)
         .arg("--root-dir")

@@ -21,6 +21,7 @@ pub mod goldens;
 pub mod http;
 pub mod images;
 pub mod oracle;
+pub mod peer;
 pub mod prepare;
 pub mod process;
 pub mod programs;

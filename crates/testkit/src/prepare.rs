@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::{Program, images, oracle, virtual_node};
+use crate::{Program, conformance, images, oracle, virtual_node};
 
 /// What the machine is prepared for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,6 +37,10 @@ pub fn prepare(purpose: Purpose) -> Result<()> {
     println!("test bed: the test images are ready");
     virtual_node::prepare().context("the virtual node's image")?;
     println!("test bed: the virtual node's image is ready");
+    if purpose == Purpose::All {
+        conformance::prepare().context("the suite's images")?;
+        println!("test bed: the suite's images are ready");
+    }
     println!(
         "test bed: everything is ready after {} s",
         start.elapsed().as_secs()

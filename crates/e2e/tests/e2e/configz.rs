@@ -11,15 +11,12 @@ use rubelet_config::kubelet_configuration::HostFacts;
 use rubelet_config::load::{Invocation, load};
 use rubelet_testkit::containerd::{Containerd, Flavour};
 use rubelet_testkit::wait::wait_until;
-use rubelet_testkit::{Program, Scope};
+use rubelet_testkit::{Program, Scope, peer};
 use serde_json::{Value, json};
 
 use crate::oracle_ours::{Differences, RealFiles};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// A kubelet listens below /var/lib/kubelet and clears /var/log/pods whatever its root directory is; each gets its own there.
-const OWN_DIRECTORIES: &str =
-    r#"mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /var/log && exec "$@""#;
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
 /// What upstream changes in the object after reading it; ours shows what was read.
@@ -140,9 +137,8 @@ fn confined(scope: &Scope, containerd: &Containerd) -> Result<(Vec<String>, u16)
 
 /// Upstream's `/configz`, of a kubelet that lives until the end of this call.
 async fn configz(scope: &Scope, arguments: &[String], port: u16) -> Result<Value> {
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", OWN_DIRECTORIES, "kubelet"]);
-    command.arg(Program::Kubelet.path()?).args(arguments);
+    let mut command = peer::kubelet()?;
+    command.args(arguments);
     let mut kubelet = scope.spawn("kubelet", command)?;
     let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse()?);
     // The kubelet signs its own certificate, in the scope's directory.

@@ -18,7 +18,9 @@ pub(crate) struct Verbosity {
 
 impl Verbosity {
     pub(super) fn enables(&self, metadata: &Metadata<'_>) -> bool {
-        level_verbosity(*metadata.level()) <= self.of_file(metadata.file().unwrap_or_default())
+        let needed =
+            level_verbosity(*metadata.level()) + foreign_verbosity(metadata.target(), *metadata.level());
+        needed <= self.of_file(metadata.file().unwrap_or_default())
     }
 
     fn of_file(&self, path: &str) -> u32 {
@@ -40,6 +42,24 @@ pub(super) fn level_verbosity(level: Level) -> u32 {
     }
 }
 
+/// The libraries below us tell of every frame and request: that takes far more than what a user turns on to see our own steps.
+fn foreign_verbosity(target: &str, level: Level) -> u32 {
+    let is_ours = target
+        .split("::")
+        .next()
+        .is_some_and(|name| name == "rubelet" || name.starts_with("rubelet_"));
+    match level {
+        Level::ERROR | Level::WARN => 0,
+        Level::INFO | Level::DEBUG | Level::TRACE => {
+            if is_ours {
+                0
+            } else {
+                4
+            }
+        }
+    }
+}
+
 /// Shell-like matching: `*` is any run of characters, `?` any one.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
@@ -54,6 +74,15 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_crates_need_more_for_their_details() {
+        assert_eq!(foreign_verbosity("rubelet::startup", Level::DEBUG), 0);
+        assert_eq!(foreign_verbosity("rubelet_cri::call", Level::TRACE), 0);
+        assert_eq!(foreign_verbosity("h2::codec::framed_read", Level::DEBUG), 4);
+        assert_eq!(foreign_verbosity("rubeletish", Level::INFO), 4);
+        assert_eq!(foreign_verbosity("h2", Level::WARN), 0);
+    }
 
     #[test]
     fn vmodule_wins_for_the_files_it_matches() {

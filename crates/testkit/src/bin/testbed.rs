@@ -6,6 +6,7 @@
 )]
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
@@ -56,8 +57,18 @@ enum Action {
     Sweep,
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    match carry_out(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("test bed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(action: Action) -> Result<()> {
+    match action {
         Action::Prepare { purpose } => prepare::prepare(purpose),
         Action::Run { rubelet } => run::run(&rubelet),
         Action::Conformance {

@@ -17,6 +17,7 @@ use crate::wait::wait_for;
 
 const KUBELET_DIR: &str = "/var/lib/kubelet";
 const MARK: &str = "/var/lib/kubelet/.rubelet-conformance";
+const MARK_END: &str = "was there before";
 /// Of the kubelet (health, API, read-only API) and of the suite's API server.
 const PORTS: [u16; 4] = [10248, 10250, 10255, 6443];
 /// Cgroups that the suite tells the kubelet to use, below every hierarchy's root.
@@ -34,22 +35,8 @@ pub(super) struct Machine {
 impl Machine {
     /// Takes the machine, after cleaning what a killed run left, or says what is in the way.
     pub(super) fn take() -> Result<Self> {
-        let mut found = Path::new(KUBELET_DIR).exists();
-        if found && !Path::new(MARK).exists() && holds_state()? {
-            bail!("{KUBELET_DIR} holds the state of another kubelet; the suite would use it: move it away");
-        }
-        fs::create_dir_all(KUBELET_DIR).with_context(|| format!("create {KUBELET_DIR}"))?;
-        let mut mark = lock_mark()?;
-        let mut before = String::new();
-        mark.read_to_string(&mut before)
-            .context("read the mark of an earlier run")?;
-        if !before.is_empty() {
-            eprintln!("conformance: cleaning up after a run that was killed");
-            let existed = paths(&before);
-            clean(&existed)?;
-            found = existed.contains(Path::new(KUBELET_DIR));
-            fs::create_dir_all(KUBELET_DIR)?;
-            mark = lock_mark()?;
+        if Path::new(MARK).exists() {
+            clean_after_killed_run()?;
         }
         for port in PORTS {
             if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
@@ -57,13 +44,18 @@ impl Machine {
             }
         }
         let mut existing = traces();
-        if found {
+        if Path::new(KUBELET_DIR).exists() {
+            if holds_state()? {
+                bail!(
+                    "{KUBELET_DIR} holds the state of another kubelet; the suite would use it: move it away"
+                );
+            }
             existing.insert(KUBELET_DIR.into());
         }
+        fs::create_dir_all(KUBELET_DIR).with_context(|| format!("create {KUBELET_DIR}"))?;
+        let mut mark = lock_mark()?;
         let lines: Vec<String> = existing.iter().map(|path| path.display().to_string()).collect();
-        mark.rewind()?;
-        // The first line makes the mark of a clean machine different from an unwritten one.
-        write!(mark, "was there before:\n{}\n", lines.join("\n")).context("write the mark")?;
+        write!(mark, "{}\n{MARK_END}", lines.join("\n")).context("write the mark")?;
         Ok(Self { mark })
     }
 }
@@ -82,6 +74,19 @@ impl Drop for Machine {
             eprintln!("conformance: not all is cleaned up: {problem:#}");
         }
     }
+}
+
+fn clean_after_killed_run() -> Result<()> {
+    let mut mark = lock_mark()?;
+    let mut before = String::new();
+    mark.read_to_string(&mut before)
+        .context("read the mark of an earlier run")?;
+    if !before.ends_with(MARK_END) {
+        // Killed before it began: what was there before is unknown, and nothing has come since.
+        return remove(Path::new(MARK));
+    }
+    eprintln!("conformance: cleaning up after a run that was killed");
+    clean(&paths(&before))
 }
 
 /// Upstream's kubelet puts its socket for device plug-ins here even when its root is elsewhere; that alone is no state.
@@ -252,9 +257,8 @@ mod tests {
             );
         };
         check("", &[]);
-        check("was there before:\n\n", &[]);
         check(
-            "was there before:\n/var/log/pods\n/var/lib/kubelet\n",
+            "/var/log/pods\n/var/lib/kubelet",
             &["/var/lib/kubelet", "/var/log/pods"],
         );
     }

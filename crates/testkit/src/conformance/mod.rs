@@ -35,6 +35,8 @@ pub const DEFAULT_PROCS: u32 = 8;
 const DEADLINE: Duration = Duration::from_secs(5 * 3600);
 const PROGRESS_EVERY: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(200);
+/// How much of the suite's output to show when it is all there is.
+const LAST_WORDS: usize = 100;
 
 /// What to run, with what.
 #[derive(Clone, Debug)]
@@ -88,14 +90,11 @@ pub fn run(options: &Options) -> Result<Summary> {
     let ginkgo = scope.spawn("ginkgo", command)?;
     let ended = follow(ginkgo, selected.len());
     keep_logs(&scope, &artifacts);
-    let status = ended?;
-
-    let cases = report::read(&artifacts.join("junit_01.xml")).with_context(|| {
-        format!(
-            "the suite ended with {status}:\n{}",
-            tail(&artifacts.join("ginkgo.log"), 40)
-        )
-    })?;
+    let ended = ended?;
+    let cases = match ended.cases(&artifacts) {
+        Ok(cases) => cases,
+        Err(problem) => vec![unreported(&problem, &artifacts)],
+    };
     keep_failures(&cases, &artifacts)?;
     let summary = Summary {
         duration: start.elapsed(),
@@ -116,9 +115,6 @@ fn selection(options: &Options) -> Result<Selection> {
 }
 
 fn check_selection(selection: &Selection, selected: &BTreeSet<String>) -> Result<()> {
-    if selected.is_empty() {
-        bail!("no spec is selected");
-    }
     if let Selection::Named(wanted) = selection {
         let unknown: Vec<&str> = wanted.difference(selected).map(String::as_str).collect();
         if !unknown.is_empty() {
@@ -127,6 +123,9 @@ fn check_selection(selection: &Selection, selected: &BTreeSet<String>) -> Result
                 unknown.join("\n  ")
             );
         }
+    }
+    if selected.is_empty() {
+        bail!("no spec is selected");
     }
     Ok(())
 }
@@ -158,8 +157,37 @@ fn artifacts_dir() -> Result<PathBuf> {
     fs::canonicalize(&dir).context("find the reports' directory")
 }
 
+/// How the suite came to its end.
+enum End {
+    /// By itself.
+    Exit(ExitStatus),
+    /// It could not start the kubelet or its own servers. It may wait for the kubelet's end then, which never comes.
+    NeverBegan,
+}
+
+impl End {
+    fn cases(&self, artifacts: &Path) -> Result<Vec<Case>> {
+        match self {
+            Self::Exit(status) => report::read(&artifacts.join("junit_01.xml"))
+                .with_context(|| format!("the suite ended with {status}")),
+            Self::NeverBegan => bail!("the suite could not start the kubelet or its own servers"),
+        }
+    }
+}
+
+/// A suite that leaves no report failed as a whole.
+fn unreported(problem: &anyhow::Error, artifacts: &Path) -> Case {
+    Case {
+        kind: format!("{problem:#}"),
+        name: String::new(),
+        outcome: Outcome::Failed,
+        seconds: 0.0,
+        log: tail(&artifacts.join("ginkgo.log"), LAST_WORDS),
+    }
+}
+
 /// Waits for the end of the suite and tells of its progress.
-fn follow(mut ginkgo: Process, selected: usize) -> Result<ExitStatus> {
+fn follow(mut ginkgo: Process, selected: usize) -> Result<End> {
     let start = Instant::now();
     let mut told = start;
     while ginkgo.check_running().is_ok() {
@@ -171,24 +199,45 @@ fn follow(mut ginkgo: Process, selected: usize) -> Result<ExitStatus> {
         }
         if told.elapsed() > PROGRESS_EVERY {
             told = Instant::now();
-            let (done, failed) = progress(ginkgo.log());
-            eprintln!("conformance: {done} of {selected} specs done, {failed} failed so far");
+            let progress = Progress::read(ginkgo.log());
+            if progress.never_began {
+                return Ok(End::NeverBegan);
+            }
+            eprintln!(
+                "conformance: {} of {selected} specs done, {} failed so far",
+                progress.done, progress.failed
+            );
         }
         std::thread::sleep(POLL);
     }
-    ginkgo.wait(POLL)
+    ginkgo.wait(POLL).map(End::Exit)
 }
 
-/// Each spec that ends has one bullet in the suite's output, with the word behind it if it failed.
-fn progress(log: &Path) -> (usize, usize) {
-    let text = fs::read(log)
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default();
-    let failed = text
-        .lines()
-        .filter(|line| line.starts_with('•') && line.contains("[FAILED]"))
-        .count();
-    (text.matches('•').count(), failed)
+/// What the suite's output tells while it runs.
+#[derive(Debug, PartialEq)]
+struct Progress {
+    done: usize,
+    failed: usize,
+    never_began: bool,
+}
+
+impl Progress {
+    fn read(log: &Path) -> Self {
+        let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Self::of(&text.unwrap_or_default())
+    }
+
+    /// Each spec that ends has one bullet, with the word behind it if it failed.
+    fn of(text: &str) -> Self {
+        let is_failed = |line: &&str| line.starts_with('•') && line.contains("[FAILED]");
+        Self {
+            done: text.matches('•').count(),
+            failed: text.lines().filter(is_failed).count(),
+            never_began: text
+                .lines()
+                .any(|line| line.starts_with("[SynchronizedBeforeSuite] [FAILED]")),
+        }
+    }
 }
 
 fn keep_logs(scope: &Scope, artifacts: &Path) {
@@ -265,6 +314,29 @@ mod tests {
         assert!(problem.ends_with("\n  b"), "{problem}");
         assert!(check_selection(&wanted, &["a".to_owned(), "b".to_owned()].into()).is_ok());
         assert!(check_selection(&Selection::All, &BTreeSet::new()).is_err());
+    }
+
+    #[test]
+    fn progress_is_read_from_the_output() {
+        let check = |text: &str, done, failed, never_began| {
+            assert_eq!(
+                Progress::of(text),
+                Progress {
+                    done,
+                    failed,
+                    never_began
+                },
+                "{text}"
+            );
+        };
+        check("", 0, 0, false);
+        check(
+            "SS••S•\n---\n• [FAILED] [4.2 seconds]\n[sig-node] x\n  [FAILED] why\n••",
+            6,
+            1,
+            false,
+        );
+        check("[SynchronizedBeforeSuite] [FAILED] [123.4 seconds]\n", 0, 0, true);
     }
 
     #[test]
