@@ -32,7 +32,8 @@ impl Layer {
 
     fn may_use(self, other: Self) -> bool {
         match self {
-            Self::Vocabulary | Self::Decisions | Self::Ports => other == Self::Vocabulary,
+            Self::Vocabulary | Self::Ports => other == Self::Vocabulary,
+            Self::Decisions => matches!(other, Self::Vocabulary | Self::Decisions),
             Self::Adapters => matches!(other, Self::Vocabulary | Self::Ports),
             Self::Actors => matches!(other, Self::Vocabulary | Self::Decisions | Self::Ports),
             Self::Program => other != Self::Support && other != Self::Program,
@@ -216,7 +217,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(may(Vocabulary), [Vocabulary]);
-        assert_eq!(may(Decisions), [Vocabulary]);
+        assert_eq!(may(Decisions), [Vocabulary, Decisions]);
         assert_eq!(may(Ports), [Vocabulary]);
         assert_eq!(may(Adapters), [Vocabulary, Ports]);
         assert_eq!(may(Actors), [Vocabulary, Decisions, Ports]);

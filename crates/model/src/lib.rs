@@ -1,14 +1,18 @@
-//! Words shared by every layer: quantities, cpu sets, durations, names and addresses.
+//! Words shared by every layer: quantities, cpu sets, durations, names, addresses, and what is observed of a pod.
 //!
 //! Everything here is a pure value: parsed from text, compared, printed. No clock, no files, no globals, and nothing that
 //! knows a configuration field or an API call.
 
 pub mod address;
 pub mod cpuset;
+pub mod document;
 pub mod duration;
 pub mod names;
+pub mod observation;
 pub mod quantity;
+pub mod time;
 
 pub use cpuset::CpuSet;
 pub use duration::GoDuration;
 pub use quantity::Quantity;
+pub use time::Timestamp;

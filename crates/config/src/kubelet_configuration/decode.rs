@@ -11,6 +11,15 @@ use super::problem::{Problem, list_problems};
 use super::schema::{Field, KeyMatch, Walk};
 use super::types::{API_VERSION, KIND, KubeletConfiguration};
 
+/// A configuration is a few kilobytes; this is far beyond any honest one.
+pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
+/// Bounds what aliases can unfold to.
+pub const MAX_DOCUMENT_NODES: usize = 100_000;
+const LIMITS: document::Limits = document::Limits {
+    max_bytes: MAX_DOCUMENT_BYTES,
+    max_nodes: MAX_DOCUMENT_NODES,
+};
+
 const GROUP: &str = "kubelet.config.k8s.io";
 
 /// A file that could be read. Defaults are not applied yet.
@@ -100,7 +109,7 @@ pub fn decode(bytes: &[u8], source_name: &str) -> Result<Decoded, DecodeErrors> 
 }
 
 pub(crate) fn read_document(bytes: &[u8], source_name: &str) -> Result<Document, DecodeErrors> {
-    document::read(bytes).map_err(|error| DecodeErrors::Syntax {
+    document::read(bytes, LIMITS).map_err(|error| DecodeErrors::Syntax {
         source_name: source_name.to_owned(),
         reason: error.to_string(),
     })

@@ -7,7 +7,6 @@
 
 mod decode;
 mod defaults;
-mod document;
 mod dropins;
 #[cfg(any(test, feature = "generate"))]
 mod generate;
@@ -15,20 +14,21 @@ mod generate;
 mod generate_values;
 mod logging;
 mod nested;
-mod node;
 mod paths;
 mod problem;
 mod schema;
 mod types;
 mod validation;
-mod yaml_scalar;
 
-pub use decode::{DecodeErrors, Decoded, IgnoredPart, Warning, decode};
+use rubelet_model::document::{self, node};
+
+pub use decode::{
+    DecodeErrors, Decoded, IgnoredPart, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_NODES, Warning, decode,
+};
 pub use defaults::{
     DEFAULT_EVICTION_HARD, GateCheck, apply_defaults, apply_eviction_hard_defaults, apply_legacy_defaults,
     default_kubelet_configuration, legacy_kubelet_configuration,
 };
-pub use document::{MAX_DOCUMENT_BYTES, MAX_DOCUMENT_NODES};
 pub use dropins::{DropIn, Merged, merge_drop_ins};
 #[cfg(any(test, feature = "generate"))]
 pub use generate::generate;

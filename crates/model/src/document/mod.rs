@@ -10,53 +10,62 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-use super::node::Node;
-use super::yaml_scalar;
+pub mod node;
+mod yaml_scalar;
 
-/// A configuration is a few kilobytes; this is far beyond any honest one.
-pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
-/// Bounds what aliases can unfold to.
-pub const MAX_DOCUMENT_NODES: usize = 100_000;
+pub use node::Node;
+
 const MAX_NESTING: usize = 64;
+
+/// How large a document may be; whoever reads it knows what is honest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub max_bytes: usize,
+    /// Bounds what aliases can unfold to.
+    pub max_nodes: usize,
+}
 
 /// A document that could be read.
 #[derive(Clone, Debug)]
-pub(crate) struct Document {
-    pub(crate) root: Node,
+pub struct Document {
+    pub root: Node,
     /// Paths of keys that stand twice in one object.
-    pub(crate) duplicates: Vec<String>,
+    pub duplicates: Vec<String>,
     /// Further YAML documents follow, which nobody reads.
-    pub(crate) has_more: bool,
+    pub has_more: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SyntaxError {
+pub enum SyntaxError {
     #[error("the file is empty")]
     Empty,
-    #[error("the file has {0} bytes, more than {MAX_DOCUMENT_BYTES}")]
-    TooLarge(usize),
+    #[error("the file has {bytes} bytes, more than {limit}")]
+    TooLarge { bytes: usize, limit: usize },
     #[error("the file is not UTF-8 text")]
     NotText,
     #[error("not valid JSON: {0}")]
     Json(String),
     #[error("not valid YAML: {0}")]
     Yaml(String),
-    #[error("the document unfolds to more than {MAX_DOCUMENT_NODES} values")]
-    TooManyNodes,
+    #[error("the document unfolds to more than {0} values")]
+    TooManyNodes(usize),
 }
 
-pub(crate) fn read(bytes: &[u8]) -> Result<Document, SyntaxError> {
+pub fn read(bytes: &[u8], limits: Limits) -> Result<Document, SyntaxError> {
     if bytes.is_empty() {
         return Err(SyntaxError::Empty);
     }
-    if bytes.len() > MAX_DOCUMENT_BYTES {
-        return Err(SyntaxError::TooLarge(bytes.len()));
+    if bytes.len() > limits.max_bytes {
+        return Err(SyntaxError::TooLarge {
+            bytes: bytes.len(),
+            limit: limits.max_bytes,
+        });
     }
     let text = std::str::from_utf8(bytes).map_err(|_| SyntaxError::NotText)?;
     if text.trim_start().starts_with('{') {
         return read_json(text);
     }
-    read_yaml(text)
+    read_yaml(text, limits.max_nodes)
 }
 
 fn read_json(text: &str) -> Result<Document, SyntaxError> {
@@ -70,7 +79,7 @@ fn read_json(text: &str) -> Result<Document, SyntaxError> {
     })
 }
 
-fn read_yaml(text: &str) -> Result<Document, SyntaxError> {
+fn read_yaml(text: &str, max_nodes: usize) -> Result<Document, SyntaxError> {
     let options = granit_parser::options! {
         emit_comments: false,
         flow_nesting_limit: MAX_NESTING,
@@ -83,6 +92,7 @@ fn read_yaml(text: &str) -> Result<Document, SyntaxError> {
         parser,
         anchors: BTreeMap::new(),
         nodes: 0,
+        max_nodes,
         unfinished_line_end,
         at_unfinished_line: false,
     };
@@ -118,6 +128,7 @@ struct Composer<'input> {
     parser: Parser<'input, granit_parser::StrInput<'input>>,
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
+    max_nodes: usize,
     /// The end of the text where that is not a line break.
     unfinished_line_end: Option<usize>,
     /// Whether the event at hand ends there.
@@ -143,8 +154,8 @@ impl<'input> Composer<'input> {
 
     fn count(&mut self, nodes: usize) -> Result<(), SyntaxError> {
         self.nodes = self.nodes.saturating_add(nodes);
-        if self.nodes > MAX_DOCUMENT_NODES {
-            Err(SyntaxError::TooManyNodes)
+        if self.nodes > self.max_nodes {
+            Err(SyntaxError::TooManyNodes(self.max_nodes))
         } else {
             Ok(())
         }

@@ -1,7 +1,7 @@
-//! A configuration document as a tree: what YAML and JSON have in common, before anything is known about fields.
+//! A document as a tree: what YAML and JSON have in common, before anything is known about fields.
 //!
 //! Maps keep their entries in the order of the document. The tree knows no field names; reading it into types is
-//! `schema`'s work, building it `document`'s.
+//! its user's work.
 
 use std::fmt;
 
@@ -87,7 +87,7 @@ impl fmt::Display for Node {
 }
 
 /// A string in quotes, cut to what fits in a message.
-pub(crate) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     if text.chars().count() <= MAX_SHOWN_CHARS {
         return format!("{text:?}");
     }

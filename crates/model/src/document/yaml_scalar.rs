@@ -1,7 +1,7 @@
 //! What an unquoted YAML word means: null, boolean, number or text.
 //!
 //! The rules are those of YAML 1.1 as Kubernetes reads it, so `yes` and `on` are booleans, `0o17` and `017` are octal and
-//! `1_000` is a number. Getting one wrong would turn a working file into a different configuration.
+//! `1_000` is a number. Getting one wrong would turn a working file into a different one.
 
 use serde_json::Number;
 
@@ -21,7 +21,7 @@ pub(crate) fn resolve(text: &str) -> Result<Node, String> {
         }
         ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" | "-.inf"
         | "-.Inf" | "-.INF" => {
-            return Err(format!("{text} has no place in a configuration"));
+            return Err(format!("{text} has no place in a document"));
         }
         _ => {}
     }
