@@ -1,0 +1,35 @@
+//! Pod manifests: decoding, static defaulting, API defaulting and validation with field paths.
+//!
+//! Owns the way from the bytes of a manifest to a pod that may run: `decode` (YAML or JSON to a typed pod) →
+//! `apply_defaults` (what the API would fill in) → `static_pod` (what the source adds) → `validate` → `api_reference`.
+//! `read_file` and `read_url` go the whole way. Everything is pure: it opens nothing, knows no clock, and feature gates come
+//! in as an argument.
+
+mod decode;
+mod defaults;
+mod fields;
+#[cfg(any(test, feature = "generate"))]
+mod generate;
+#[cfg(any(test, feature = "generate"))]
+mod generate_parts;
+mod image;
+mod problem;
+mod references;
+mod static_pod;
+mod tree_reader;
+mod uid;
+mod validation;
+
+pub use decode::{DecodeError, Manifest, decode, decode_any};
+pub use defaults::apply_defaults;
+#[cfg(any(test, feature = "generate"))]
+pub use generate::{generate, mutate};
+pub use image::default_pull_policy;
+pub use problem::{ErrorKind, FieldError, list_errors};
+pub use references::api_reference;
+pub use static_pod::{ManifestError, Origin, StaticPods, add_static_fields, read_file, read_url};
+pub use uid::static_pod_uid;
+pub use validation::validate;
+
+/// Whether a feature gate is on, by its name.
+pub type GateCheck<'a> = &'a dyn Fn(&str) -> bool;
