@@ -1,0 +1,124 @@
+//! What the runtime is told about the resources of containers and sandboxes.
+//!
+//! Owns `LinuxContainerResources`. CPU sets and NUMA nodes are not decided here; whoever assigns them fills them in.
+
+use rubelet_model::Quantity;
+use rubelet_wire::cri::v1::LinuxContainerResources;
+
+use crate::amounts::{Amounts, CPU, MEMORY};
+use crate::cpu::{UNLIMITED_QUOTA, quota_of_milli_cpu, shares_of_milli_cpu};
+use crate::demand::{ContainerDemand, Overhead, PodDemand};
+use crate::huge_pages::container_limits;
+use crate::memory_qos::{self, HIGH, OOM_GROUP, UNLIMITED};
+use crate::oom::score_adjustment;
+use crate::rules::{CgroupVersion, NodeFacts, Rules};
+use crate::swap::limit_swap;
+
+/// The resources of one container of the pod.
+pub fn container_resources(
+    demand: &PodDemand,
+    container: &ContainerDemand,
+    rules: &Rules,
+    facts: &NodeFacts,
+    has_exclusive_cpus: bool,
+) -> LinuxContainerResources {
+    let limit = |name: &str| effective_limit(demand, container, rules, name);
+    let cpu_limit = limit(CPU);
+    let cpu_request = match container.resources.requests.get(CPU) {
+        Some(request) => request.milli_value(),
+        None => cpu_limit.milli_value(),
+    };
+    let mut resources = base(
+        Basis {
+            cpu_request_milli: cpu_request,
+            cpu_limit_milli: cpu_limit.milli_value(),
+            memory_limit_bytes: limit(MEMORY).value(),
+            has_exclusive_cpus,
+        },
+        rules,
+        facts,
+    );
+    resources.oom_score_adj = score_adjustment(demand, container, rules, facts.memory_capacity_bytes);
+    resources.hugepage_limits = container_limits(demand, container, rules, facts);
+    limit_swap(&mut resources, demand, container, rules, facts);
+    if rules.enforces_memory_qos(facts) {
+        let values = memory_qos::container_values(demand, container, rules, facts);
+        resources.unified.extend(values);
+    } else if facts.cgroup == CgroupVersion::V2 {
+        // Undoes what an earlier start with the gate on has written.
+        resources.unified.insert(HIGH.to_owned(), UNLIMITED.to_owned());
+    }
+    resources
+}
+
+/// A container without a limit lives under the pod's.
+fn effective_limit(demand: &PodDemand, container: &ContainerDemand, rules: &Rules, name: &str) -> Quantity {
+    let own = &container.resources.limits;
+    match demand.effective_pod_level(rules) {
+        Some(pod_level) if own.is_zero(name) => pod_level.limits.quantity(name),
+        Some(_) | None => own.quantity(name),
+    }
+}
+
+/// The sum of the pod's containers, for runtimes that size a virtual machine; overhead not included.
+pub fn sandbox_resources(
+    demand: &PodDemand,
+    rules: &Rules,
+    facts: &NodeFacts,
+    has_exclusive_cpus: bool,
+) -> LinuxContainerResources {
+    let requests = demand.requests(rules, Overhead::Excluded);
+    let limits = demand.limits(rules, Overhead::Excluded);
+    let cpu_limit_milli = limits.milli_value(CPU);
+    let basis = Basis {
+        cpu_request_milli: requests.get(CPU).map_or(cpu_limit_milli, Quantity::milli_value),
+        cpu_limit_milli,
+        memory_limit_bytes: limits.value(MEMORY),
+        has_exclusive_cpus,
+    };
+    base(basis, rules, facts)
+}
+
+/// The pod's overhead, which counts as request and limit alike; all zero when there is none.
+pub fn overhead_resources(demand: &PodDemand, rules: &Rules, facts: &NodeFacts) -> LinuxContainerResources {
+    let Some(overhead) = &demand.overhead else {
+        return LinuxContainerResources::default();
+    };
+    let milli = |list: &Amounts| list.milli_value(CPU);
+    let basis = Basis {
+        cpu_request_milli: milli(overhead),
+        cpu_limit_milli: milli(overhead),
+        memory_limit_bytes: overhead.value(MEMORY),
+        has_exclusive_cpus: false,
+    };
+    base(basis, rules, facts)
+}
+
+#[derive(Clone, Copy)]
+struct Basis {
+    cpu_request_milli: i64,
+    cpu_limit_milli: i64,
+    memory_limit_bytes: i64,
+    has_exclusive_cpus: bool,
+}
+
+fn base(basis: Basis, rules: &Rules, facts: &NodeFacts) -> LinuxContainerResources {
+    let mut resources = LinuxContainerResources {
+        cpu_shares: shares_of_milli_cpu(basis.cpu_request_milli) as i64,
+        memory_limit_in_bytes: basis.memory_limit_bytes,
+        ..LinuxContainerResources::default()
+    };
+    if rules.cpu_cfs_quota {
+        let period = rules.quota_period_us();
+        resources.cpu_period = period;
+        resources.cpu_quota = if basis.has_exclusive_cpus {
+            UNLIMITED_QUOTA
+        } else {
+            quota_of_milli_cpu(basis.cpu_limit_milli, period)
+        };
+    }
+    if facts.cgroup == CgroupVersion::V2 && !rules.single_process_oom_kill.unwrap_or(false) {
+        resources.unified.insert(OOM_GROUP.to_owned(), "1".to_owned());
+    }
+    resources
+}

@@ -1,0 +1,30 @@
+//! QoS classes, effective requests and limits, and the cgroup values of pods and containers.
+//!
+//! Owns the arithmetic from a pod's resources to what the kernel and the runtime are told. `PodDemand::read` turns the
+//! pod's texts into quantities once; everything after that cannot fail. It must not look at the machine: what a node is like
+//! comes in as `NodeFacts`, what it was told as `Rules`.
+//!
+//! Left out on purpose: shares of dynamic resource claims (gate `DRANodeAllocatableResources`, off) and resources in the
+//! middle of a resize, which read the pod's status.
+
+pub mod amounts;
+pub mod cgroup_files;
+pub mod cgroup_name;
+pub mod container;
+pub mod cpu;
+pub mod demand;
+pub mod huge_pages;
+pub mod importance;
+pub mod memory_qos;
+pub mod oom;
+pub mod pod_cgroup;
+pub mod qos;
+pub mod rules;
+pub mod swap;
+pub mod tiers;
+
+pub use amounts::Amounts;
+pub use demand::{BadQuantity, ContainerDemand, PodDemand};
+pub use pod_cgroup::{PodCgroup, pod_cgroup};
+pub use qos::{QosClass, qos_class};
+pub use rules::{CgroupVersion, MemoryReservation, NodeFacts, Rules};

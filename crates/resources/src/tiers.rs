@@ -1,0 +1,92 @@
+//! The cgroups between a node's pods and the node: `kubepods` and its tiers.
+//!
+//! Owns what follows from the sum of the pods. Enforcing the node's allocatable amounts on `kubepods` is not part of it.
+
+use std::collections::BTreeMap;
+
+use crate::amounts::{CPU, MEMORY};
+use crate::cpu::{MIN_SHARES, shares_of_milli_cpu};
+use crate::demand::{Overhead, PodDemand};
+use crate::memory_qos::{LOW, MIN};
+use crate::pod_cgroup::PodCgroup;
+use crate::qos::{QosClass, qos_class};
+use crate::rules::{CgroupVersion, NodeFacts, Rules};
+
+/// More bytes than any machine has; the tiers do not bound huge pages.
+pub const UNBOUNDED_HUGE_PAGES: i64 = 1 << 62;
+
+/// What the three cgroups are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tiers {
+    /// `kubepods`, which also is the parent of Guaranteed pods.
+    pub kubepods: PodCgroup,
+    pub burstable: PodCgroup,
+    pub best_effort: PodCgroup,
+}
+
+/// The values for the active pods.
+pub fn plan_tiers<'a>(
+    pods: impl IntoIterator<Item = &'a PodDemand>,
+    rules: &Rules,
+    facts: &NodeFacts,
+) -> Tiers {
+    let mut burstable_milli_cpu = 0_i64;
+    let mut requested: BTreeMap<QosClass, i64> = BTreeMap::new();
+    for pod in pods {
+        let class = qos_class(pod, rules);
+        let requests = pod.requests(rules, Overhead::Included);
+        if class == QosClass::Burstable {
+            burstable_milli_cpu = burstable_milli_cpu.wrapping_add(requests.milli_value(CPU));
+        }
+        // Upstream counts pod-level memory here whatever the gate says.
+        let with_pod_level = Rules {
+            pod_level_resources: true,
+            ..rules.clone()
+        };
+        let memory = pod.requests(&with_pod_level, Overhead::Included).value(MEMORY);
+        let sum = requested.entry(class).or_default();
+        *sum = sum.wrapping_add(memory);
+    }
+    let mut tiers = Tiers::default();
+    tiers.best_effort.cpu_shares = Some(MIN_SHARES);
+    tiers.burstable.cpu_shares = Some(shares_of_milli_cpu(burstable_milli_cpu));
+    for tier in [&mut tiers.kubepods, &mut tiers.burstable, &mut tiers.best_effort] {
+        let sizes = facts.huge_page_sizes.iter().filter_map(|name| size_of_name(name));
+        tier.huge_page_limits = sizes.map(|size| (size, UNBOUNDED_HUGE_PAGES)).collect();
+    }
+    if facts.cgroup == CgroupVersion::V2 {
+        let of = |class: QosClass| requested.get(&class).copied().unwrap_or(0);
+        // Values of an earlier start must not outlive a change of the policy.
+        let (guaranteed, burstable) = if rules.memory_qos && rules.is_tiered() {
+            (of(QosClass::Guaranteed), of(QosClass::Burstable))
+        } else {
+            (0, 0)
+        };
+        let text = |bytes: i64| bytes.to_string();
+        tiers
+            .kubepods
+            .unified
+            .insert(MIN.to_owned(), text(guaranteed.wrapping_add(burstable)));
+        tiers.kubepods.unified.insert(LOW.to_owned(), text(burstable));
+        tiers.burstable.unified.insert(LOW.to_owned(), text(burstable));
+    }
+    tiers
+}
+
+/// `2MB` to bytes; the kernel's names count in 1024s.
+fn size_of_name(name: &str) -> Option<i64> {
+    let digits = name.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let power = match &name[digits.len()..] {
+        "B" => 0,
+        "KB" => 1,
+        "MB" => 2,
+        "GB" => 3,
+        "TB" => 4,
+        "PB" => 5,
+        _ => return None,
+    };
+    digits
+        .parse::<i64>()
+        .ok()?
+        .checked_mul(1024_i64.checked_pow(power)?)
+}
