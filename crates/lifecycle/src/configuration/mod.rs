@@ -1,0 +1,32 @@
+//! What the runtime is told: the configuration of sandboxes and containers, as CRI messages.
+//!
+//! Owns the way from (pod, node, what is known of the image and the sandbox) to messages and file contents. It must not
+//! touch files, images or the runtime: whatever comes from there is an argument. What it cannot honour yet is named by
+//! `unsupported`, never dropped.
+
+pub mod container;
+pub mod dns;
+pub mod downward;
+pub mod environment;
+pub mod expansion;
+pub mod hostname;
+pub mod hosts_file;
+pub mod labels;
+pub mod log_paths;
+pub mod namespaces;
+mod node;
+pub mod ports;
+pub mod profiles;
+pub mod resolv_conf;
+pub mod sandbox;
+pub mod security;
+pub mod sysctls;
+pub mod termination_message;
+pub mod unsupported;
+
+pub use container::{ContainerInputs, container_config};
+pub use dns::{Dns, DnsWarning, pod_dns};
+pub use node::{ConfigurationError, NodeConfiguration};
+pub use resolv_conf::ResolvConf;
+pub use sandbox::{Sandbox, SandboxInputs, sandbox_config};
+pub use unsupported::{Unsupported, unsupported};

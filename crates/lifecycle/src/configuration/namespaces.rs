@@ -1,0 +1,44 @@
+//! Which kernel namespaces a pod shares with whom.
+//!
+//! Owns the modes of network, PID, IPC and user namespaces.
+
+use k8s_openapi::api::core::v1::PodSpec;
+use rubelet_wire::cri::v1::{NamespaceMode, NamespaceOption, UserNamespace};
+
+/// The pod's namespaces; containers get the same, but for the target of an ephemeral container.
+pub fn namespace_options(spec: &PodSpec) -> NamespaceOption {
+    let shared = |with_host: Option<bool>| {
+        if with_host == Some(true) {
+            NamespaceMode::Node
+        } else {
+            NamespaceMode::Pod
+        }
+    };
+    let pid = if spec.host_pid == Some(true) {
+        NamespaceMode::Node
+    } else if spec.share_process_namespace == Some(true) {
+        NamespaceMode::Pod
+    } else {
+        NamespaceMode::Container
+    };
+    NamespaceOption {
+        network: shared(spec.host_network).into(),
+        pid: pid.into(),
+        ipc: shared(spec.host_ipc).into(),
+        target_id: String::new(),
+        // A user namespace of its own is not built yet and refused before this.
+        userns_options: Some(UserNamespace {
+            mode: NamespaceMode::Node.into(),
+            uids: Vec::new(),
+            gids: Vec::new(),
+        }),
+    }
+}
+
+/// An ephemeral container joins the processes of its target, unless all processes are shared anyway.
+pub fn target(options: &mut NamespaceOption, container_id: &str) {
+    if options.pid == i32::from(NamespaceMode::Container) {
+        options.pid = NamespaceMode::Target.into();
+        container_id.clone_into(&mut options.target_id);
+    }
+}

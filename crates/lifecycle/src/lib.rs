@@ -1,0 +1,12 @@
+//! What a pod needs next: plans, backoff, status, sandbox and container configuration, all pure.
+
+pub mod backoff;
+pub mod hash;
+pub mod observe;
+pub mod plan;
+pub mod pod_state;
+pub mod restart;
+pub mod status;
+pub mod termination;
+
+pub mod configuration;

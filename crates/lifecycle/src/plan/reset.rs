@@ -1,0 +1,42 @@
+//! Restart of all containers in the same sandbox.
+//!
+//! Owns the order in which the old containers go: those whose exit asked for it last, so that a crash in between still finds
+//! the request. The new ones start with the next plan.
+
+use k8s_openapi::api::core::v1::Container;
+use rubelet_model::observation::ContainerObservation;
+
+use super::Draft;
+use super::action::{KillReason, RemoveReason};
+use crate::restart::asks_for_restart_of_all;
+
+pub(super) fn plan_reset(draft: &mut Draft<'_>) {
+    let init = draft.spec.init_containers.as_deref().unwrap_or_default();
+    let regular = draft.spec.containers.as_slice();
+    for askers in [false, true] {
+        for list in [regular, init] {
+            for (container, seen) in instances(list, &draft.input.observation.containers) {
+                let exit = seen.state.exit();
+                let asked = exit.is_some_and(|exit| asks_for_restart_of_all(container, exit.exit_code));
+                if asked != askers {
+                    continue;
+                }
+                if exit.is_none() {
+                    draft.kill(seen, KillReason::RestartAllContainers);
+                }
+                draft.remove(seen, RemoveReason::RestartAllContainers);
+            }
+        }
+    }
+}
+
+fn instances<'a>(
+    containers: &'a [Container],
+    seen: &'a [ContainerObservation],
+) -> impl Iterator<Item = (&'a Container, &'a ContainerObservation)> {
+    containers.iter().flat_map(move |container| {
+        seen.iter()
+            .filter(|instance| instance.name == container.name)
+            .map(move |instance| (container, instance))
+    })
+}

@@ -1,0 +1,148 @@
+//! Whether the pod needs a new sandbox.
+//!
+//! Owns the reasons for one and what happens to the pod around it.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use rubelet_model::observation::{ContainerKind, ContainerState, NetworkMode, PodObservation, SandboxId};
+
+use super::action::{KillPodReason, RemoveReason, StartReason};
+use super::{Draft, kind_of_init, pod_restarts_on_failure};
+use crate::restart::{RestartPolicy, effective_policy};
+
+/// A sandbox that has to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxChange {
+    pub reason: SandboxChangeReason,
+    pub attempt: u32,
+    /// The sandbox that it replaces, for the `SandboxChanged` event.
+    pub replaces: Option<SandboxId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SandboxChangeReason {
+    NoSandbox,
+    SeveralReady,
+    NotReady,
+    NetworkModeChanged,
+    NoAddress,
+}
+
+fn uses_node_network(pod: &Pod) -> bool {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.host_network)
+        .unwrap_or(false)
+}
+
+/// `None` when the newest sandbox is good.
+#[must_use]
+pub fn sandbox_change(pod: &Pod, observation: &PodObservation) -> Option<SandboxChange> {
+    let Some(newest) = observation.newest_sandbox() else {
+        return Some(SandboxChange {
+            reason: SandboxChangeReason::NoSandbox,
+            attempt: 0,
+            replaces: None,
+        });
+    };
+    let ready = observation.sandboxes.iter().filter(|sandbox| sandbox.is_ready());
+    let on_node = uses_node_network(pod);
+    let wanted_mode = if on_node {
+        NetworkMode::Node
+    } else {
+        NetworkMode::Pod
+    };
+    let reason = if ready.count() > 1 {
+        SandboxChangeReason::SeveralReady
+    } else if !newest.is_ready() {
+        SandboxChangeReason::NotReady
+    } else if newest.network_mode != wanted_mode {
+        SandboxChangeReason::NetworkModeChanged
+    } else if !on_node && newest.primary_ip.as_deref() == Some("") {
+        SandboxChangeReason::NoAddress
+    } else {
+        return None;
+    };
+    Some(SandboxChange {
+        reason,
+        attempt: newest.attempt.saturating_add(1),
+        replaces: Some(newest.id.clone()).filter(|_| reason != SandboxChangeReason::NetworkModeChanged),
+    })
+}
+
+pub(super) fn plan_new_sandbox(draft: &mut Draft<'_>, change: SandboxChange, restarting_all: bool) {
+    let observation = draft.input.observation;
+    let spec = draft.spec;
+    draft.kill_pod = Some(KillPodReason::SandboxChanged);
+    if !restarting_all {
+        let ran_once = change.attempt != 0 && !observation.containers.is_empty();
+        if !pod_restarts_on_failure(spec) && ran_once {
+            return draft.replace_by_kill(KillPodReason::NothingToRestart);
+        }
+        let to_start = containers_to_start(draft);
+        if to_start.is_empty() && any_regular_container_created(spec, observation) {
+            return draft.replace_by_kill(KillPodReason::NothingToRestart);
+        }
+        match spec.init_containers.iter().flatten().next() {
+            Some(first) => draft.start(kind_of_init(first), 0, first, StartReason::NeverStarted),
+            None => {
+                for index in to_start {
+                    let container = &spec.containers[index];
+                    let reason = start_reason(observation, &container.name);
+                    draft.start(ContainerKind::Regular, index, container, reason);
+                }
+            }
+        }
+    }
+    for init in spec.init_containers.iter().flatten() {
+        for container in observation
+            .containers
+            .iter()
+            .filter(|seen| seen.name == init.name)
+        {
+            draft.remove(container, RemoveReason::SandboxChanged);
+        }
+    }
+    draft.new_sandbox = Some(change);
+}
+
+/// Places of the regular containers that run in the new sandbox: all but those that succeeded and run only until then.
+fn containers_to_start(draft: &Draft<'_>) -> Vec<usize> {
+    let succeeded = |name: &str| {
+        let newest = draft.input.observation.newest_container(name);
+        newest
+            .and_then(|container| container.state.exit())
+            .is_some_and(|exit| exit.exit_code == 0)
+    };
+    let containers = draft.spec.containers.iter().enumerate();
+    containers
+        .filter(|(_, container)| {
+            let policy = effective_policy(container, draft.spec, draft.input.gates);
+            policy != RestartPolicy::OnFailure || !succeeded(&container.name)
+        })
+        .map(|(index, _)| index)
+        .collect()
+}
+
+fn any_regular_container_created(spec: &PodSpec, observation: &PodObservation) -> bool {
+    spec.containers
+        .iter()
+        .filter_map(|container| observation.newest_container(&container.name))
+        .any(|container| match container.state {
+            ContainerState::Created | ContainerState::Running { .. } | ContainerState::Exited(_) => true,
+            ContainerState::Unknown { .. } => false,
+        })
+}
+
+fn start_reason(observation: &PodObservation, name: &str) -> StartReason {
+    match observation
+        .newest_container(name)
+        .map(|container| &container.state)
+    {
+        None => StartReason::NeverStarted,
+        Some(ContainerState::Created) => StartReason::OnlyCreated,
+        Some(ContainerState::Exited(exit)) => StartReason::Exited {
+            exit_code: exit.exit_code,
+        },
+        Some(ContainerState::Running { .. } | ContainerState::Unknown { .. }) => StartReason::Killed,
+    }
+}

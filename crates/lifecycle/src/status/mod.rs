@@ -1,0 +1,175 @@
+//! The status of a pod: a pure function of its specification, what the runtime shows, and what was said before.
+//!
+//! Owns phase, conditions, container statuses and addresses, and which changes may be said aloud. It must not talk to anybody:
+//! whoever calls it keeps the last status, sends it, counts what was refused and runs the probes that are asked for.
+//!
+//! ```text
+//! inputs ─► generate ─► settle (compare with the last status) ─► kept by the caller ─► publish (merge with the API's)
+//!            phase, conditions,   refuse illegal changes,                              hold back a terminal phase
+//!            containers, IPs      transition times, whole seconds                      while containers may run
+//! ```
+
+mod addresses;
+mod adjust;
+pub mod conditions;
+mod containers;
+mod finish;
+mod generate;
+mod moments;
+mod normal;
+mod phase;
+mod probes;
+mod publish;
+mod resources;
+mod settle;
+mod view;
+mod volumes;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus, ResourceRequirements, ResourceStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use rubelet_model::Timestamp;
+use rubelet_model::observation::PodObservation;
+
+use crate::restart::RestartGates;
+
+pub use addresses::ordered_pod_ips;
+pub use adjust::{rejected_status, with_readiness, with_sandbox_ready, with_startup};
+pub use containers::{StartFailure, StartFailures};
+pub use finish::finished_status;
+pub use generate::{Generated, generate_status};
+pub use normal::normalize;
+pub use phase::{Phase, PhaseFacts, RESTARTING_ALL_CONTAINERS, pod_phase};
+pub use probes::Probes;
+pub use publish::{may_be_deleted, needs_reconcile, published_status, readiness_is_stale, same_for_node};
+pub use settle::{Refusal, Settled, Settling, StatusBase, Termination, check_container_transitions, settle};
+pub use view::{StateView, find_condition, find_status, is_mirror_pod, is_static_pod, phase_of};
+
+/// The feature gates that statuses depend on. The default is upstream's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatusGates {
+    /// Those that decide about restarts.
+    pub restart: RestartGates,
+    /// `ChangeContainerStatusOnKubeletRestart`
+    pub change_container_status_on_restart: bool,
+    /// `ContainerStopSignals`
+    pub container_stop_signals: bool,
+}
+
+/// What statuses need to know about the runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuntimeFacts<'a> {
+    /// The scheme of container ids, such as `containerd`.
+    pub name: &'a str,
+    /// Whether the pod's runtime handler can mount recursively read-only.
+    pub recursive_read_only: bool,
+}
+
+/// What statuses need to know about the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeFacts<'a> {
+    /// One or two, primary first; empty while the node does not know them or there is no API server.
+    pub host_ips: &'a [IpAddr],
+    /// Whether the node's own address is an IPv6 one, so that pods show theirs first.
+    pub prefers_ipv6: bool,
+}
+
+/// Resources of the pod as a whole, made by whoever owns sums and cgroups.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PodResources {
+    /// What the pod's cgroup has.
+    pub resources: Option<ResourceRequirements>,
+    /// The requests that were admitted.
+    pub allocated: Option<BTreeMap<String, Quantity>>,
+}
+
+/// Why somebody ends the pod now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Eviction {
+    /// Such as `DeadlineExceeded` or `Evicted`.
+    pub reason: String,
+    /// The words for people.
+    pub message: String,
+    /// Message of the `DisruptionTarget` condition with the reason `TerminationByKubelet`, where the pod is a victim.
+    pub disruption: Option<String>,
+}
+
+/// Everything a status is derived from.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusInputs<'a> {
+    /// The pod with allocated resources; its own status is the API server's word.
+    pub pod: &'a Pod,
+    /// What the runtime shows.
+    pub observation: &'a PodObservation,
+    /// The last status that was settled; none at first sight.
+    pub previous: Option<&'a PodStatus>,
+    /// The status of the mirror pod of a static pod.
+    pub mirror: Option<&'a PodStatus>,
+    /// The worker has ended the pod: nothing starts again.
+    pub terminal: bool,
+    /// Somebody wants the pod to fail.
+    pub eviction: Option<&'a Eviction>,
+    /// Why containers do not start.
+    pub start_failures: &'a StartFailures,
+    /// What the prober knows.
+    pub probes: &'a Probes,
+    /// `PodResizePending` and `PodResizeInProgress`, as far as they hold.
+    pub resize_conditions: &'a [PodCondition],
+    /// `Guaranteed`, `Burstable` or `BestEffort`.
+    pub qos_class: &'a str,
+    /// Resources of the pod as a whole.
+    pub pod_resources: &'a PodResources,
+    /// Health of devices, by container name.
+    pub allocated_resources_status: &'a BTreeMap<String, Vec<ResourceStatus>>,
+    /// Digests of image volumes, by container and volume name; empty unless `ImageVolumeWithDigest` is on.
+    pub image_volume_references: &'a BTreeMap<String, BTreeMap<String, String>>,
+    /// Facts about the runtime.
+    pub runtime: RuntimeFacts<'a>,
+    /// Facts about the node.
+    pub node: NodeFacts<'a>,
+    /// Feature gates.
+    pub gates: StatusGates,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// A status that was derived and compared with the last one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Derived {
+    /// What to keep. The last status, unchanged, when the new one was refused.
+    pub status: PodStatus,
+    /// Whether there is something new to send.
+    pub changed: bool,
+    /// Changes that may not happen, to be counted.
+    pub refused: Vec<Refusal>,
+    /// Containers that ended since the last status, to be counted.
+    pub terminations: Vec<Termination>,
+    /// Containers whose readiness probe should run at once.
+    pub probe_now: Vec<String>,
+}
+
+/// Derives the status of a pod.
+pub fn derive_status(inputs: &StatusInputs<'_>) -> Derived {
+    let generated = generate_status(inputs);
+    let base = StatusBase::of(inputs.pod, inputs.previous, inputs.mirror);
+    let settling = Settling {
+        pod: inputs.pod,
+        base,
+        // A pod that is being deleted is sent again even unchanged: its deletion waits for it.
+        force: view::is_deleted(inputs.pod),
+        gates: inputs.gates,
+        now: inputs.now,
+    };
+    let settled = settle(&settling, generated.status);
+    let mut refused: Vec<_> = generated.refused.into_iter().collect();
+    refused.extend(settled.refused);
+    Derived {
+        status: settled.status,
+        changed: settled.changed,
+        refused,
+        terminations: settled.terminations,
+        probe_now: generated.probe_now,
+    }
+}

@@ -1,0 +1,22 @@
+//! The crate's integration tests.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod backoff;
+mod configuration;
+mod configuration_texts;
+mod configuration_unsupported;
+mod hash;
+mod observe;
+mod plan;
+mod plan_properties;
+mod pod_state;
+mod recovery;
+mod sample;
+mod status;
+mod status_goldens;
+mod status_oracle;
+mod termination;

@@ -1,0 +1,107 @@
+//! Pods and observations for the tests of this crate.
+
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::hash::name_and_image_hash;
+use rubelet_lifecycle::plan::{Action, Plan};
+use rubelet_model::Timestamp;
+use rubelet_model::observation::{
+    ContainerExit, ContainerObservation, ContainerState, PodObservation, PodUid, SandboxObservation,
+    SandboxState,
+};
+use serde_json::{Value, json};
+
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_unix_seconds(seconds)
+}
+
+/// A pod with this specification; containers without an image get one.
+pub(crate) fn pod(mut spec: Value) -> Pod {
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            if container["image"].is_null() {
+                container["image"] = json!("image");
+            }
+        }
+    }
+    if spec["containers"].is_null() {
+        spec["containers"] = json!([]);
+    }
+    serde_json::from_value(json!({
+        "metadata": {"name": "pod", "namespace": "ns", "uid": "uid"},
+        "spec": spec,
+    }))
+    .expect("a pod")
+}
+
+pub(crate) fn running() -> ContainerState {
+    ContainerState::Running { started_at: at(1) }
+}
+
+pub(crate) fn unknown() -> ContainerState {
+    ContainerState::Unknown { started_at: at(1) }
+}
+
+pub(crate) fn exited(exit_code: i32) -> ContainerState {
+    exited_at(exit_code, 10)
+}
+
+pub(crate) fn exited_at(exit_code: i32, second: i64) -> ContainerState {
+    ContainerState::Exited(ContainerExit {
+        exit_code,
+        reason: String::new(),
+        message: String::new(),
+        started_at: at(1),
+        finished_at: at(second),
+    })
+}
+
+/// A container in sandbox `s0`, made from the image that [`pod`] gives.
+pub(crate) fn container(id: &str, name: &str, state: ContainerState) -> ContainerObservation {
+    let mut container = ContainerObservation::new(id, name, "s0", state, at(1));
+    container.hash = name_and_image_hash(name, "image");
+    container
+}
+
+pub(crate) fn sandbox(id: &str, attempt: u32, state: SandboxState) -> SandboxObservation {
+    let mut sandbox = SandboxObservation::new(id, attempt, state, at(0));
+    sandbox.primary_ip = Some("10.0.0.1".to_owned());
+    sandbox
+}
+
+pub(crate) fn observed(
+    sandboxes: Vec<SandboxObservation>,
+    containers: Vec<ContainerObservation>,
+) -> PodObservation {
+    let identity = (PodUid::from("uid"), "ns".to_owned(), "pod".to_owned());
+    PodObservation::new(identity, sandboxes, containers, at(100))
+}
+
+/// A good sandbox `s0` with these containers.
+pub(crate) fn in_sandbox(containers: Vec<ContainerObservation>) -> PodObservation {
+    observed(vec![sandbox("s0", 0, SandboxState::Ready)], containers)
+}
+
+/// One line per action.
+pub(crate) fn lines(plan: &Plan) -> Vec<String> {
+    plan.actions.iter().map(line).collect()
+}
+
+fn line(action: &Action) -> String {
+    match action {
+        Action::KillPod { reason, stop } => {
+            let ids: Vec<&str> = stop.containers.iter().map(|stop| stop.id.as_str()).collect();
+            format!("kill pod {reason:?} {ids:?}")
+        }
+        Action::KillContainer(kill) => {
+            format!(
+                "kill {} {:?} {}s",
+                kill.stop.id, kill.reason, kill.stop.grace_seconds
+            )
+        }
+        Action::RemoveContainer { id, reason, .. } => format!("remove {id} {reason:?}"),
+        Action::CreateSandbox(change) => format!("sandbox {} {:?}", change.attempt, change.reason),
+        Action::Keep { id, .. } => format!("keep {id}"),
+        Action::StartContainer(start) => format!("start {:?} {} {:?}", start.kind, start.name, start.reason),
+        Action::Wait(wait) => format!("wait {} {:?}", wait.name, wait.reason),
+    }
+}
