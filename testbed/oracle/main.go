@@ -1,11 +1,11 @@
-// Command oracle answers questions about Kubernetes by calling its own exported functions, so that tests can compare
+// Command oracle answers questions about Kubernetes by calling its own functions, so that tests can compare
 // our code with upstream's on the same input. It reads one JSON request per line and writes one JSON answer per line:
 //
 //	{"id":1,"op":"quantity","input":{"do":"parse","a":"1Gi"}}
 //	{"id":1,"output":{"canonical":"1Gi", ...}}
 //
 // An answer has either "output" or "error". A panic inside upstream is an answer too, never the end of the process.
-// The program decides nothing itself: every op is a thin call, and what cannot be reached from outside is not here.
+// The program decides nothing itself: every op is a thin call. What upstream does not export is reached in linked.go alone.
 package main
 
 import (
@@ -38,27 +38,38 @@ type answer struct {
 type operation func(input json.RawMessage) (any, error)
 
 var operations = map[string]operation{
-	"config.decode":    on(configDecode),
-	"config.default":   on(configDefault),
-	"config.validate":  on(configValidate),
-	"config.merge":     on(configMerge),
-	"config.effective": on(configEffective),
-	"flags":            on(flagTable),
-	"gates":            on(gateTable),
-	"gates.set":        on(gatesSet),
-	"pod.default":      on(podDefault),
-	"pod.validate":     on(podValidate),
-	"qos":              on(qosClass),
-	"container.hash":   on(containerHash),
-	"cgroup.resources": on(cgroupResources),
-	"cgroup.cpu":       on(cgroupCPU),
-	"quantity":         on(quantity),
-	"strategicMerge":   on(strategicMerge),
-	"dns":              on(podDNS),
-	"name":             on(nameCheck),
-	"selector":         on(labelSelector),
-	"cpuset":           on(cpuSet),
-	"duration":         on(duration),
+	"config.decode":     on(configDecode),
+	"config.default":    on(configDefault),
+	"config.validate":   on(configValidate),
+	"config.merge":      on(configMerge),
+	"config.effective":  on(configEffective),
+	"flags":             on(flagTable),
+	"gates":             on(gateTable),
+	"gates.set":         on(gatesSet),
+	"pod.default":       on(podDefault),
+	"pod.validate":      on(podValidate),
+	"pod.manifest":      on(podManifest),
+	"qos":               on(qosClass),
+	"container.hash":    on(containerHash),
+	"cgroup.resources":  on(cgroupResources),
+	"cgroup.cpu":        on(cgroupCPU),
+	"resources.totals":  on(resourceTotals),
+	"expand":            on(expandText),
+	"downward.field":    on(downwardField),
+	"downward.limit":    on(downwardResource),
+	"ports":             on(portMappings),
+	"quantity":          on(quantity),
+	"strategicMerge":    on(strategicMerge),
+	"status.conditions": on(statusConditions),
+	"status.containers": on(statusContainers),
+	"status.merge":      on(statusMerge),
+	"status.phase":      on(statusPhase),
+	"status.settle":     on(statusSettle),
+	"dns":               on(podDNS),
+	"name":              on(nameCheck),
+	"selector":          on(labelSelector),
+	"cpuset":            on(cpuSet),
+	"duration":          on(duration),
 }
 
 // on turns a typed function into an operation that refuses unknown input fields, so that a typo in a test is an error.

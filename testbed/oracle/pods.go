@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	podutil "k8s.io/kubernetes/pkg/api/pod"
 	api "k8s.io/kubernetes/pkg/apis/core"
@@ -14,6 +16,7 @@ import (
 	apiv1 "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
+	"k8s.io/kubernetes/pkg/capabilities"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
@@ -86,6 +89,55 @@ func podValidate(in podInput) (podVerdict, error) {
 		_, verdict.Reference, err = podutil.HasAPIObjectReference(pod)
 		verdict.OK = len(verdict.Errors) == 0 && verdict.Reference == ""
 		return err
+	})
+	return verdict, err
+}
+
+// The kubelet allows privileged containers; that is its process-wide setting.
+func init() {
+	capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true})
+}
+
+type manifestInput struct {
+	Text  string          `json:"text"`
+	Gates map[string]bool `json:"gates"`
+}
+
+// manifestVerdict says what a manifest becomes: refused while decoding, or a defaulted pod with what is wrong with it.
+type manifestVerdict struct {
+	Decoded bool    `json:"decoded"`
+	Pod     *v1.Pod `json:"pod,omitempty"`
+	podVerdict
+	Error string `json:"error,omitempty"`
+}
+
+// podManifest reads a manifest's text as the file source does, without what the source itself adds to the pod.
+func podManifest(in manifestInput) (manifestVerdict, error) {
+	verdict := manifestVerdict{podVerdict: podVerdict{Errors: []fieldError{}}}
+	err := withGates(in.Gates, func() error {
+		data, err := utilyaml.ToJSON([]byte(in.Text))
+		if err != nil {
+			verdict.Error = err.Error()
+			return nil
+		}
+		pod, err := defaultedPod(data)
+		if err != nil {
+			verdict.Error = err.Error()
+			return nil
+		}
+		verdict.Decoded = true
+		verdict.Pod = &v1.Pod{}
+		if err := apiv1.Convert_core_Pod_To_v1_Pod(pod.DeepCopy(), verdict.Pod, nil); err != nil {
+			return err
+		}
+		options := podutil.GetValidationOptionsFromPodSpecAndMeta(&pod.Spec, nil, &pod.ObjectMeta, nil)
+		verdict.Errors = fieldErrors(validation.ValidatePodCreate(pod, options))
+		_, verdict.Reference, err = podutil.HasAPIObjectReference(pod)
+		if err != nil {
+			verdict.Reference = strings.TrimSpace("unknown " + verdict.Reference)
+		}
+		verdict.OK = len(verdict.Errors) == 0 && verdict.Reference == ""
+		return nil
 	})
 	return verdict, err
 }

@@ -36,13 +36,11 @@ impl Seeded {
     }
 }
 
-/// The seeds of one run: from 0, or from `RUBELET_SEED` to look elsewhere.
-pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
-    let first = std::env::var("RUBELET_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0);
-    first..first + count
+/// The seeds of one run: as many as usual or as `RUBELET_ORACLE_CASES` asks for, from 0 or from `RUBELET_SEED` to look elsewhere.
+pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("RUBELET_SEED").unwrap_or(0);
+    first..first + number("RUBELET_ORACLE_CASES").unwrap_or(usual)
 }
 
 /// Collects what differs, and fails with everything at once: seed, input and both answers.

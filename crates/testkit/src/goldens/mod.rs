@@ -5,9 +5,11 @@
 //! how many problems it has, and what it becomes.
 
 mod configurations;
+mod statuses;
 mod values;
 
 pub use configurations::{configuration, field_values};
+pub use statuses::{STATUS_OPS, status_question, without_moments};
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,6 +67,7 @@ pub fn render_goldens() -> Result<Vec<(&'static str, String)>> {
 fn sets() -> Vec<Set> {
     let mut all = values::sets();
     all.extend(configurations::sets());
+    all.extend(statuses::sets());
     all
 }
 

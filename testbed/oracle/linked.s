@@ -1,0 +1,1 @@
+// Present so that functions without bodies may be declared in linked.go.
