@@ -13,18 +13,7 @@ use rubelet_model::observation::{
 };
 use rubelet_wire::cri::v1;
 
-pub const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
-pub const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
-pub const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
-pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
-pub const HASH_ANNOTATION: &str = "io.kubernetes.container.hash";
-pub const RESTART_COUNT_ANNOTATION: &str = "io.kubernetes.container.restartCount";
-pub const MESSAGE_PATH_ANNOTATION: &str = "io.kubernetes.container.terminationMessagePath";
-pub const MESSAGE_POLICY_ANNOTATION: &str = "io.kubernetes.container.terminationMessagePolicy";
-pub const PRE_STOP_ANNOTATION: &str = "io.kubernetes.container.preStopHandler";
-pub const PORTS_ANNOTATION: &str = "io.kubernetes.container.ports";
-pub const DELETION_GRACE_ANNOTATION: &str = "io.kubernetes.pod.deletionGracePeriod";
-pub const TERMINATION_GRACE_ANNOTATION: &str = "io.kubernetes.pod.terminationGracePeriod";
+use crate::configuration::labels;
 
 const MIN_CPU_SHARES: i64 = 2;
 const SHARES_PER_CPU: i64 = 1024;
@@ -44,7 +33,7 @@ fn number(texts: &Texts, key: &str) -> Option<i64> {
 #[must_use]
 pub fn pod_uid_of(labels: &Texts) -> Option<PodUid> {
     labels
-        .get(POD_UID_LABEL)
+        .get(labels::POD_UID)
         .filter(|uid| !uid.is_empty())
         .map(|uid| PodUid::new(uid.clone()))
 }
@@ -125,7 +114,7 @@ pub fn observe_container(sandbox_id: &SandboxId, status: &v1::ContainerStatus) -
     };
     ContainerObservation {
         id: status.id.as_str().into(),
-        name: text(&status.labels, CONTAINER_NAME_LABEL),
+        name: text(&status.labels, labels::CONTAINER_NAME),
         sandbox_id: sandbox_id.clone(),
         state: container_state(status),
         created_at: Timestamp::from_unix_nanos(status.created_at),
@@ -134,10 +123,10 @@ pub fn observe_container(sandbox_id: &SandboxId, status: &v1::ContainerStatus) -
         image_ref: status.image_ref.clone(),
         image_runtime_handler: image.runtime_handler,
         hash: annotations
-            .get(HASH_ANNOTATION)
+            .get(labels::HASH)
             .and_then(|hash| u64::from_str_radix(hash, 16).ok())
             .unwrap_or(0),
-        restart_count: number(annotations, RESTART_COUNT_ANNOTATION)
+        restart_count: number(annotations, labels::RESTART_COUNT)
             .and_then(|count| u32::try_from(count).ok())
             .unwrap_or(0),
         resources: status
@@ -160,12 +149,12 @@ pub fn observe_container(sandbox_id: &SandboxId, status: &v1::ContainerStatus) -
             .map(|signal| signal.as_str_name().to_owned()),
         log_path: status.log_path.clone(),
         recorded: RecordedSpec {
-            termination_message_path: text(annotations, MESSAGE_PATH_ANNOTATION),
-            termination_message_policy: text(annotations, MESSAGE_POLICY_ANNOTATION),
-            termination_grace_period_seconds: number(annotations, TERMINATION_GRACE_ANNOTATION),
-            deletion_grace_period_seconds: number(annotations, DELETION_GRACE_ANNOTATION),
-            pre_stop_handler: annotations.get(PRE_STOP_ANNOTATION).cloned(),
-            ports: annotations.get(PORTS_ANNOTATION).cloned(),
+            termination_message_path: text(annotations, labels::TERMINATION_MESSAGE_PATH),
+            termination_message_policy: text(annotations, labels::TERMINATION_MESSAGE_POLICY),
+            termination_grace_period_seconds: number(annotations, labels::TERMINATION_GRACE_PERIOD),
+            deletion_grace_period_seconds: number(annotations, labels::DELETION_GRACE_PERIOD),
+            pre_stop_handler: annotations.get(labels::PRE_STOP_HANDLER).cloned(),
+            ports: annotations.get(labels::PORTS).cloned(),
         },
     }
 }

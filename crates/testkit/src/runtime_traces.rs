@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
+use crate::teardown::{entries, name_of};
+
 /// Where containerd 1 has its shims listen, whatever its configuration says.
 const SHIM_SOCKET_DIR: &str = "/run/containerd/s";
 /// Where the plugin library keeps results until a pod's network is taken down.
@@ -42,19 +44,19 @@ pub(crate) fn list(dir: &Path, id: &str) -> Vec<String> {
 /// and the id of the sandbox, of which containerd has directories before a shim exists.
 fn shim_sockets(dir: &Path) -> Vec<PathBuf> {
     let mut sockets = Vec::new();
-    for containerd in children(dir)
+    for containerd in entries(dir)
         .into_iter()
         .filter(|path| path.join("c.sock").exists())
     {
         let mut owners = BTreeSet::new();
-        for namespace in children(&containerd.join("state/io.containerd.runtime.v2.task")) {
+        for namespace in entries(containerd.join("state/io.containerd.runtime.v2.task")) {
             owners.extend(
-                children(&namespace)
+                entries(&namespace)
                     .iter()
                     .map(|bundle| (name_of(&namespace), name_of(bundle))),
             );
         }
-        for sandbox in children(&containerd.join("root/io.containerd.grpc.v1.cri/sandboxes")) {
+        for sandbox in entries(containerd.join("root/io.containerd.grpc.v1.cri/sandboxes")) {
             owners.insert(("k8s.io".to_owned(), name_of(&sandbox)));
         }
         for (namespace, sandbox) in owners {
@@ -71,7 +73,7 @@ fn shim_sockets(dir: &Path) -> Vec<PathBuf> {
 /// Cached results that name a network namespace below the scope's directory.
 fn plugin_results(dir: &Path) -> Vec<PathBuf> {
     let needle = format!("{}/", dir.display());
-    let mut results = children(Path::new(PLUGIN_RESULT_DIR));
+    let mut results = entries(Path::new(PLUGIN_RESULT_DIR));
     results
         .retain(|path| fs::read(path).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(&needle)));
     results
@@ -144,22 +146,6 @@ fn removal_script(rules: &[String]) -> String {
         "*nat\n{}COMMIT\n",
         deletions.chain(emptied).chain(removed).collect::<String>()
     )
-}
-
-fn children(dir: &Path) -> Vec<PathBuf> {
-    fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .collect()
-}
-
-fn name_of(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
 }
 
 #[cfg(test)]

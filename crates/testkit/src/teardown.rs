@@ -223,7 +223,7 @@ fn cgroup_roots(id: &str) -> Vec<PathBuf> {
     roots
 }
 
-fn entries(dir: impl AsRef<Path>) -> Vec<PathBuf> {
+pub(crate) fn entries(dir: impl AsRef<Path>) -> Vec<PathBuf> {
     fs::read_dir(dir)
         .into_iter()
         .flatten()
@@ -232,7 +232,7 @@ fn entries(dir: impl AsRef<Path>) -> Vec<PathBuf> {
         .collect()
 }
 
-fn name_of(path: &Path) -> String {
+pub(crate) fn name_of(path: &Path) -> String {
     path.file_name()
         .unwrap_or_default()
         .to_string_lossy()
