@@ -4,8 +4,9 @@
 //! that (`settle`).
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
-use rubelet_model::observation::{NetworkMode, PodObservation};
+use rubelet_model::observation::PodObservation;
 
+use crate::plan::{SandboxChangeReason, sandbox_change};
 use crate::restart::{asks_for_restart_of_all, is_sidecar};
 
 use super::StatusGates;
@@ -227,34 +228,16 @@ pub fn ready_to_start_containers(pod: &Pod, observation: &PodObservation) -> Pod
 
 /// Why the pod needs a new sandbox.
 pub fn sandbox_problem(pod: &Pod, observation: &PodObservation) -> Option<&'static str> {
-    let Some(newest) = observation.newest_sandbox() else {
-        return Some("no pod sandbox exists");
-    };
-    if observation
-        .sandboxes
-        .iter()
-        .filter(|sandbox| sandbox.is_ready())
-        .count()
-        > 1
-    {
-        return Some("multiple pod sandboxes are ready and need to be reconciled");
-    }
-    if !newest.is_ready() {
-        return Some("pod sandbox is not ready");
-    }
-    let host_network = spec_of(pod).host_network == Some(true);
-    let wanted = if host_network {
-        NetworkMode::Node
-    } else {
-        NetworkMode::Pod
-    };
-    if newest.network_mode != wanted {
-        return Some("network namespace mode changed and sandbox needs to be recreated");
-    }
-    if !host_network && newest.ips.first().is_none_or(String::is_empty) {
-        return Some("pod sandbox has no IP address");
-    }
-    None
+    let change = sandbox_change(pod, observation)?;
+    Some(match change.reason {
+        SandboxChangeReason::NoSandbox => "no pod sandbox exists",
+        SandboxChangeReason::SeveralReady => "multiple pod sandboxes are ready and need to be reconciled",
+        SandboxChangeReason::NotReady => "pod sandbox is not ready",
+        SandboxChangeReason::NetworkModeChanged => {
+            "network namespace mode changed and sandbox needs to be recreated"
+        }
+        SandboxChangeReason::NoAddress => "pod sandbox has no IP address",
+    })
 }
 
 /// `PodScheduled`: true by the fact that a node sees the pod.

@@ -85,6 +85,7 @@ pub(crate) fn observation(seen: &Value) -> PodObservation {
             NetworkMode::Pod
         };
         sandbox.ips = vec![text(&one["ip"])];
+        sandbox.primary_ip = Some(text(&one["ip"]));
         observed.sandboxes.push(sandbox);
     }
     observed.containers = seen["containers"]
