@@ -1,4 +1,5 @@
-//! The machine as rubelet sees it: cgroup version, processors and memory, the lock file, the service manager.
+//! The machine as rubelet sees it: clocks, files, tasks, randomness, cgroup version, processors and memory, the lock file, the
+//! service manager.
 //!
 //! An adapter: it reads and writes the kernel's files and sockets and decides nothing.
 #![allow(
@@ -7,7 +8,22 @@
     reason = "an adapter is where files are read"
 )]
 
+pub mod blocking;
 pub mod cgroup;
+pub mod clock;
+mod file_calls;
+mod file_watch;
+pub mod files;
+pub mod kernel;
+mod lease;
 pub mod lock;
 pub mod machine;
+pub mod randomness;
 pub mod service_manager;
+pub mod spawner;
+mod tree_removal;
+
+pub use clock::HostClock;
+pub use files::HostFiles;
+pub use randomness::HostRandomness;
+pub use spawner::TokioSpawner;

@@ -7,6 +7,7 @@ pub mod address;
 pub mod cpuset;
 pub mod document;
 pub mod duration;
+pub mod explanation;
 pub mod names;
 pub mod observation;
 pub mod quantity;

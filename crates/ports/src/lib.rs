@@ -3,12 +3,27 @@
 //! Owns the shape of each edge and its errors; the adapters implement it, the actors and the program use it through
 //! `Arc<dyn Trait>`. Every edge is cut in two: the **reading** half changes nothing on the node, the **writing** half may.
 //! Whoever holds only reading halves cannot harm a pod, which is what a shadow run beside a live kubelet needs. A port must
-//! not know any implementation of itself: no socket, no file, no executor.
+//! not know any implementation of itself: no socket, no file, no executor. Actors meet each other here too: an actor that
+//! serves others (images, events, the view of pods) implements a port, and the program joins them.
 
+pub mod clock;
+pub mod events;
+pub mod files;
+pub mod http_fetch;
 pub mod image;
+pub mod image_provider;
+pub mod pod_view;
 pub mod runtime;
 pub mod runtime_error;
+pub mod tasks;
 
+pub use clock::{Clock, Elapsed, Moment, Randomness, within};
+pub use events::{EventRecorder, EventType, PodEvent};
+pub use files::{DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, WatchStream};
+pub use http_fetch::{FetchError, HttpFetcher};
 pub use image::{ImageReader, ImageWriter};
+pub use image_provider::{ImageFailure, ImageProvider, ImageRequest, PresentImage};
+pub use pod_view::{NoAnswer, PodView};
 pub use runtime::{EventStream, RuntimeReader, RuntimeWriter};
 pub use runtime_error::{RuntimeError, RuntimeErrorKind};
+pub use tasks::Spawner;

@@ -1,0 +1,82 @@
+//! Tasks on the tokio runtime.
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rubelet_ports::Spawner;
+use tokio::runtime::Handle;
+use tracing::Instrument as _;
+
+/// Spawns on one runtime, whichever thread asks. A panic ends its own task only and is logged with the task's name.
+#[derive(Clone, Debug)]
+pub struct TokioSpawner {
+    runtime: Handle,
+}
+
+impl TokioSpawner {
+    #[must_use]
+    pub fn new(runtime: Handle) -> Self {
+        Self { runtime }
+    }
+}
+
+impl Spawner for TokioSpawner {
+    fn spawn(&self, name: &str, future: BoxFuture<'static, ()>) {
+        // No parent: a task lives on after the span that it was spawned in.
+        let span = tracing::info_span!(parent: None, "task", name);
+        let guarded = async move {
+            if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
+                let message = panic_message(panic.as_ref());
+                tracing::error!(message, "a task has panicked and is gone");
+            }
+        };
+        self.runtime.spawn(guarded.instrument(span));
+    }
+}
+
+/// What a panic said, if it said it in words.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_its_own_task_only() {
+        let spawner = TokioSpawner::new(Handle::current());
+        let (alive, told) = tokio::sync::oneshot::channel();
+        let (gone, ended) = tokio::sync::oneshot::channel::<()>();
+        spawner.spawn(
+            "breaks",
+            Box::pin(async move {
+                let _held = gone;
+                panic!("on purpose");
+            }),
+        );
+        assert!(ended.await.is_err(), "what the task held is dropped");
+        // From a thread that is not the runtime's.
+        std::thread::spawn(move || {
+            spawner.spawn("lives", Box::pin(async move { alive.send(()).unwrap() }));
+        })
+        .join()
+        .unwrap();
+        told.await.unwrap();
+    }
+
+    #[test]
+    fn a_panic_s_words_are_found() {
+        let check = |panic: Box<dyn std::any::Any + Send>, expected: &str| {
+            assert_eq!(panic_message(panic.as_ref()), expected);
+        };
+        check(Box::new("text"), "text");
+        check(Box::new("owned".to_owned()), "owned");
+        check(Box::new(7), "no message");
+    }
+}

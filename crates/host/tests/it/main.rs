@@ -1,0 +1,11 @@
+//! The files port on the real kernel.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "tests look at the machine"
+)]
+
+mod files;
+mod trees;
+mod watches;

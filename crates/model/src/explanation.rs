@@ -1,0 +1,38 @@
+//! Why a pod is not where its author wants it: the words of `rubelet why`.
+//!
+//! Owns the form of the answer. Who waits for what is known by the agent.
+
+use serde::{Deserialize, Serialize};
+
+use crate::observation::PodUid;
+use crate::time::Timestamp;
+
+/// One thing that something waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitExplanation {
+    /// In words, e.g. `pull image busybox:1.36 for container main`.
+    pub what: String,
+    pub since: Timestamp,
+    pub age_seconds: u64,
+    /// What went wrong at the last try.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+/// One pod at one time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodExplanation {
+    pub namespace: String,
+    pub name: String,
+    pub uid: PodUid,
+    /// `Pending`, `Running`, …; `Terminating` while it ends.
+    pub phase: String,
+    pub containers_ready: usize,
+    pub containers: usize,
+    pub restarts: i64,
+    /// The one thing that keeps the pod from being ready, or from being gone. `None` when it is as it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<WaitExplanation>,
+}

@@ -1,0 +1,63 @@
+//! Telling people what happens to a pod.
+//!
+//! Owns the shape of an event as Kubernetes has it. Recording never waits and never fails; nothing secret may be in a message.
+
+use k8s_openapi::api::core::v1::Pod;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventType {
+    Normal,
+    Warning,
+}
+
+impl EventType {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodEvent {
+    pub event_type: EventType,
+    /// Upstream's word, e.g. `Started`.
+    pub reason: &'static str,
+    pub message: String,
+    /// The container that it is about.
+    pub container: Option<String>,
+}
+
+impl PodEvent {
+    #[must_use]
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            event_type: EventType::Normal,
+            reason,
+            message: message.into(),
+            container: None,
+        }
+    }
+
+    #[must_use]
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            event_type: EventType::Warning,
+            ..Self::normal(reason, message)
+        }
+    }
+
+    #[must_use]
+    pub fn of_container(self, name: impl Into<String>) -> Self {
+        Self {
+            container: Some(name.into()),
+            ..self
+        }
+    }
+}
+
+pub trait EventRecorder: Send + Sync {
+    fn record(&self, pod: &Pod, event: PodEvent);
+}

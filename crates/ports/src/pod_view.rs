@@ -1,0 +1,40 @@
+//! Looking at the node's pods from outside the agent: the HTTP API, `rubelet why`.
+//!
+//! Owns the questions. The answers are copies: whoever asks cannot change a pod.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::explanation::PodExplanation;
+use rubelet_model::observation::PodObservation;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::RuntimeError;
+
+/// The agent is shutting down or hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the agent does not answer")]
+pub struct NoAnswer;
+
+#[async_trait]
+pub trait PodView: Send + Sync {
+    /// The desired pods, each with the status that the node would report.
+    async fn pods(&self) -> Result<Vec<Arc<Pod>>, NoAnswer>;
+
+    /// What the runtime has, pod by pod, as fresh as the runtime is.
+    async fn runtime_pods(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError>;
+
+    /// What each pod waits for, pods that are ending included.
+    async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer>;
+
+    /// The flight record of a pod, ready to be replayed; `None` when the pod is not known.
+    async fn flight_record(&self, uid: &str) -> Result<Option<Value>, NoAnswer>;
+
+    /// The newest events, oldest first.
+    async fn events(&self) -> Result<Vec<Value>, NoAnswer>;
+
+    /// Whether the loop that everything depends on still turns; the text says since when it does not.
+    fn sync_loop_health(&self) -> Result<(), String>;
+}

@@ -1,0 +1,11 @@
+//! Running things side by side.
+//!
+//! Owns the shape of the executor. What a panic means is decided by whoever spawns, see the agent's supervisor: an executor
+//! only has to survive it.
+
+use futures_util::future::BoxFuture;
+
+pub trait Spawner: Send + Sync {
+    /// Runs a future to its end. The name is for people who look at a hung process.
+    fn spawn(&self, name: &str, future: BoxFuture<'static, ()>);
+}
