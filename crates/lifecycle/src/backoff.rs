@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
+use serde::{Deserialize, Serialize};
 
 const INITIAL_DELAY: Duration = Duration::from_secs(10);
 const MAX_DELAY: Duration = Duration::from_secs(300);
@@ -16,7 +17,7 @@ const REDUCED_MAX_DELAY: Duration = Duration::from_secs(60);
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
 /// The first delay, and the one where growth ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffLimits {
     pub initial: Duration,
     pub max: Duration,
@@ -50,7 +51,7 @@ impl BackoffLimits {
 }
 
 /// What a delay belongs to. Another image or other resources begin anew.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BackoffKey {
     pod: PodUid,
     container: String,
@@ -71,7 +72,7 @@ impl BackoffKey {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     delay: Duration,
     stepped_at: Timestamp,
@@ -92,10 +93,36 @@ pub struct BackoffWait {
 }
 
 /// The delays of all containers of the node. Kept in memory only, as upstream does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Recorded", into = "Recorded")]
 pub struct CrashBackoff {
     limits: BackoffLimits,
     entries: BTreeMap<BackoffKey, Entry>,
+}
+
+/// The form in records: keys of a map in JSON can only be text.
+#[derive(Serialize, Deserialize)]
+struct Recorded {
+    limits: BackoffLimits,
+    entries: Vec<(BackoffKey, Entry)>,
+}
+
+impl From<Recorded> for CrashBackoff {
+    fn from(recorded: Recorded) -> Self {
+        Self {
+            limits: recorded.limits,
+            entries: recorded.entries.into_iter().collect(),
+        }
+    }
+}
+
+impl From<CrashBackoff> for Recorded {
+    fn from(backoff: CrashBackoff) -> Self {
+        Self {
+            limits: backoff.limits,
+            entries: backoff.entries.into_iter().collect(),
+        }
+    }
 }
 
 impl CrashBackoff {

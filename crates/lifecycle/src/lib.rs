@@ -1,6 +1,8 @@
 //! What a pod needs next: plans, backoff, status, sandbox and container configuration, all pure.
 
 pub mod backoff;
+pub mod deliberate;
+pub mod garbage;
 pub mod hash;
 pub mod observe;
 pub mod plan;

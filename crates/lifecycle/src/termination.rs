@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use rubelet_model::observation::{ContainerId, ContainerObservation, PodObservation, SandboxId};
 
+use crate::deliberate::{Bug, is_on};
 use crate::restart::is_sidecar;
 
 /// The shortest time that a runtime is given to stop a container.
@@ -134,6 +135,9 @@ pub fn waits_for(pod: &Pod, name: &str, running: &BTreeSet<&str>) -> Vec<String>
         .flatten()
         .filter(|container| is_sidecar(container))
         .collect();
+    if is_on(Bug::SidecarsFirst) {
+        return Vec::new();
+    }
     let Some(position) = sidecars.iter().position(|sidecar| sidecar.name == name) else {
         return Vec::new();
     };

@@ -97,9 +97,13 @@ fn pod(root: &Node, path: &str) -> Result<Manifest, DecodeError> {
     })
 }
 
-/// The parts of a pod; an item of a list does not repeat apiVersion and kind.
+/// The parts of a pod. An item of a list need not repeat apiVersion and kind, but if it does they are text.
 #[derive(serde::Deserialize)]
 struct Untyped {
+    #[serde(rename = "apiVersion")]
+    _api_version: Option<String>,
+    #[serde(rename = "kind")]
+    _kind: Option<String>,
     metadata: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>,
     spec: Option<k8s_openapi::api::core::v1::PodSpec>,
     status: Option<k8s_openapi::api::core::v1::PodStatus>,

@@ -38,12 +38,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::Timestamp;
+use serde::{Deserialize, Serialize};
 
 const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 const API_SOURCE: &str = "api";
 
 /// The facts of a pod that its life depends on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodFacts {
     /// From a file or an address, not from the API server.
     pub is_static: bool,
@@ -77,7 +78,7 @@ impl PodFacts {
 }
 
 /// What the pod's task may be doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Job {
     /// Start and maintain the pod.
     Sync,
@@ -90,7 +91,7 @@ pub enum Job {
 }
 
 /// The job in hand, if any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
     Idle,
     Running {
@@ -101,7 +102,7 @@ pub enum Work {
 }
 
 /// Why a pod ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndCause {
     /// Deleted through the API.
     Deleted,
@@ -120,7 +121,7 @@ pub enum EndCause {
 }
 
 /// What is known of the end of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     pub cause: EndCause,
     pub since: Timestamp,
@@ -133,7 +134,7 @@ pub struct Ending {
 }
 
 /// Where a pod is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PodState {
     /// Not known.
     Absent,
@@ -163,7 +164,7 @@ pub enum PodState {
 }
 
 /// What an update of a pod is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UpdateKind {
     /// A source added the pod.
     Create,
@@ -173,7 +174,7 @@ pub enum UpdateKind {
 }
 
 /// A request to end a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillRequest {
     /// `Removed`, `Evicted` or `Killed`.
     pub cause: EndCause,
@@ -181,7 +182,7 @@ pub struct KillRequest {
 }
 
 /// How a job ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     Success,
     /// A sync found the pod succeeded or failed.
@@ -191,7 +192,7 @@ pub enum Outcome {
 }
 
 /// When a failed job is worth another try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Retry {
     /// The network of the node is not ready.
     NetworkNotReady,
@@ -200,7 +201,7 @@ pub enum Retry {
     Later,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// `is_idle`: the runtime has nothing of the pod that runs. It counts only for a pod that is seen for the first time.
     Update {
@@ -221,7 +222,7 @@ pub enum Event {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// Put the pod in line behind static pods of the same name, and send `StartAllowed` when it is its turn.
     QueueByName,
@@ -243,7 +244,7 @@ pub enum Effect {
 }
 
 /// When to look at a pod again. The caller adds up to half of it, so that pods do not come in waves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Requeue {
     Resync,
     Retry(Retry),

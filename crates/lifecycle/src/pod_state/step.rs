@@ -2,6 +2,8 @@
 
 use rubelet_model::Timestamp;
 
+use crate::deliberate::{Bug, is_on};
+
 use super::grace::{ORPHAN_GRACE_SECONDS, effective_grace_seconds};
 use super::{
     Effect, EndCause, Ending, Event, Job, KillRequest, Outcome, PodFacts, PodState, Requeue, Retry,
@@ -67,7 +69,7 @@ fn run_or_remember(work: Work, job: Job) -> (Work, Vec<Effect>) {
         Work::Running { job: current, .. } => (
             Work::Running {
                 job: current,
-                look_again: true,
+                look_again: !is_on(Bug::LostWakeUp),
             },
             Vec::new(),
         ),
@@ -251,6 +253,9 @@ fn shorten(pod: Option<PodFacts>, mut ending: Ending, work: Work, requested: Opt
     let before = ending.grace_seconds;
     let facts = pod.unwrap_or_default();
     ending.grace_seconds = effective_grace_seconds(Some(before), &facts, requested);
+    if is_on(Bug::GraceGrows) {
+        ending.grace_seconds = before.saturating_mul(2);
+    }
     let (work, mut effects) = run_or_remember(work, terminate_job(pod.as_ref(), &ending));
     if ending.grace_seconds < before && effects.is_empty() {
         effects.push(Effect::Cancel);
@@ -272,6 +277,13 @@ fn terminating_job_done(pod: Option<PodFacts>, ending: Ending, work: Work, outco
         )
     };
     match (job, outcome) {
+        (Job::Sync, Outcome::Cancelled) if is_on(Bug::StartWhileTerminating) => {
+            let work = running(Job::Sync);
+            (
+                PodState::Terminating { pod, ending, work },
+                vec![Effect::Run(Job::Sync)],
+            )
+        }
         // The sync from before the end is over, however it went. Now the stop begins.
         (Job::Sync | Job::CleanUp, _) => again(pod),
         (Job::TerminateOrphan { .. }, Outcome::Success | Outcome::Terminal) => {
@@ -371,12 +383,16 @@ fn from_finished(mut ending: Ending, event: Event) -> Step {
             ending.restart_requested = true;
             (PodState::Finished { ending }, Vec::new())
         }
-        Event::Housekeeping { is_desired } if ending.restart_requested || !is_desired => (
-            PodState::Absent,
-            vec![Effect::Forget {
-                add_again: is_desired,
-            }],
-        ),
+        Event::Housekeeping { is_desired }
+            if ending.restart_requested || !is_desired || is_on(Bug::TerminalUndone) =>
+        {
+            (
+                PodState::Absent,
+                vec![Effect::Forget {
+                    add_again: is_desired,
+                }],
+            )
+        }
         Event::Kill(_) => (PodState::Finished { ending }, vec![Effect::AnswerKills]),
         Event::Update { .. }
         | Event::FoundInRuntime

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use rubelet_model::Timestamp;
 
+use crate::deliberate::{Bug, is_on};
+
 use super::StatusGates;
 use super::conditions::{
     CONTAINERS_READY, DISRUPTION_TARGET, READY, is_owned, is_shared, pod_ready, unready_for_good,
@@ -63,7 +65,7 @@ pub fn published_status(
     status
         .node_allocatable_resource_claim_statuses
         .clone_from(&api.node_allocatable_resource_claim_statuses);
-    if ends && may_run {
+    if ends && may_run && !is_on(Bug::EarlyTerminal) {
         status.phase.clone_from(&api.phase);
         status.reason.clone_from(&api.reason);
         status.message.clone_from(&api.message);

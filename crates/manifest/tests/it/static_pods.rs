@@ -44,6 +44,11 @@ fn a_given_uid_wins_and_a_response_may_hold_a_list() {
     assert_eq!(done.pods.len(), 2);
     assert_eq!(done.pods[0].metadata.uid.as_deref(), Some("mine"));
     assert_eq!(done.pods[1].spec.as_ref().unwrap().tolerations, None);
+    for wrong_type in ["\"kind\":1", "\"apiVersion\":[]"] {
+        let text = list.replacen("{\"metadata\"", &format!("{{{wrong_type},\"metadata\""), 1);
+        let refused = read_url(text.as_bytes(), "http://x", "n", &gates).unwrap_err();
+        assert!(refused.to_string().contains("items[0]."), "{refused}");
+    }
     let one_bad = list.replace("\"i\"}]}}]}", "\"\"}]}}]}");
     assert!(matches!(
         read_url(one_bad.as_bytes(), "http://x", "n", &gates),

@@ -1,0 +1,447 @@
+//! Removing what pods leave behind: dead containers and sandboxes, logs, links, directories.
+//!
+//! Owns the effects and their order: containers, then sandboxes without any, then files of pods of which the runtime has
+//! nothing left. What may go is decided by [`rubelet_lifecycle::garbage`]. It must not know the sync loop: whether a pod is
+//! wanted comes as a [`FateView`].
+
+mod directories;
+mod logs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt;
+use rubelet_lifecycle::configuration::labels;
+use rubelet_lifecycle::garbage::{
+    FoundContainer, FoundSandbox, FoundState, GarbageLimits, PodFate, PodFates, doomed_containers,
+    doomed_sandboxes,
+};
+use rubelet_lifecycle::observe::pod_uid_of;
+use rubelet_model::Timestamp;
+use rubelet_model::observation::{ContainerId, PodUid, SandboxId};
+use rubelet_ports::{Clock, FileError, FileReader, FileWriter, RuntimeError, RuntimeReader, RuntimeWriter};
+use rubelet_wire::cri::v1;
+use thiserror::Error;
+
+use crate::settings::{AgentPorts, AgentSettings};
+
+pub use logs::{LogLink, link_log, remove_logs};
+
+/// Pods whose garbage is collected at the same time: one that hangs holds up no other.
+const PODS_IN_FLIGHT: usize = 4;
+/// A container in an unknown state gets at least this long to end.
+const MIN_GRACE_SECONDS: i64 = 2;
+/// Upstream's reason for what could not be collected.
+const FAILED: &str = "ContainerGCFailed";
+
+/// What becomes of the pods, as it is now. It is asked after every look at the node and before every removal of a directory: an
+/// answer from before would count a pod as unknown that came in between. So whoever answers must know a pod before anything of it
+/// is created.
+pub type FateView<'v> = &'v (dyn Fn() -> Arc<PodFates> + Send + Sync);
+
+/// Where to collect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GarbageScope {
+    Node,
+    /// Everything of one pod that its fate lets go.
+    Pod(PodUid),
+    /// The older dead containers of a pod that lives; one of each name stays whatever the limits.
+    DeadContainers(PodUid),
+}
+
+impl GarbageScope {
+    fn pod(&self) -> Option<&PodUid> {
+        match self {
+            Self::Node => None,
+            Self::Pod(uid) | Self::DeadContainers(uid) => Some(uid),
+        }
+    }
+
+    fn has(&self, uid: &PodUid) -> bool {
+        self.pod().is_none_or(|only| only == uid)
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        self.pod()
+            .map(|uid| (labels::POD_UID.to_owned(), uid.as_str().to_owned()))
+            .into_iter()
+            .collect()
+    }
+}
+
+/// What was done, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GarbageReport {
+    pub containers: Vec<ContainerId>,
+    pub sandboxes: Vec<SandboxId>,
+    /// Log directories, pod directories and links.
+    pub paths: Vec<PathBuf>,
+    /// Why something stays, by what it is.
+    pub problems: BTreeMap<String, String>,
+}
+
+impl GarbageReport {
+    fn add_problem(&mut self, subject: impl Into<String>, problem: &GarbageError) {
+        self.problems.insert(subject.into(), problem.to_string());
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GarbageError {
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// The edges that collecting needs.
+#[derive(Clone)]
+pub struct GarbagePorts {
+    pub clock: Arc<dyn Clock>,
+    pub runtime_reader: Arc<dyn RuntimeReader>,
+    pub runtime_writer: Arc<dyn RuntimeWriter>,
+    pub file_reader: Arc<dyn FileReader>,
+    pub file_writer: Arc<dyn FileWriter>,
+}
+
+impl From<&AgentPorts> for GarbagePorts {
+    fn from(ports: &AgentPorts) -> Self {
+        Self {
+            clock: Arc::clone(&ports.clock),
+            runtime_reader: Arc::clone(&ports.runtime_reader),
+            runtime_writer: Arc::clone(&ports.runtime_writer),
+            file_reader: Arc::clone(&ports.file_reader),
+            file_writer: Arc::clone(&ports.file_writer),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct GarbageSettings {
+    pub limits: GarbageLimits,
+    pub root_dir: PathBuf,
+    pub pod_logs_dir: PathBuf,
+    /// Where links to container logs are.
+    pub container_logs_dir: PathBuf,
+}
+
+impl From<&AgentSettings> for GarbageSettings {
+    fn from(settings: &AgentSettings) -> Self {
+        let garbage = settings.garbage;
+        Self {
+            limits: GarbageLimits {
+                min_age: garbage.min_age,
+                max_per_container: usize::try_from(garbage.max_per_container).ok(),
+                max_total: usize::try_from(garbage.max_total).ok(),
+            },
+            root_dir: settings.root_dir.clone(),
+            pod_logs_dir: PathBuf::from(&settings.node.pod_logs_dir),
+            container_logs_dir: settings.container_logs_dir.clone(),
+        }
+    }
+}
+
+pub struct GarbageCollector {
+    ports: GarbagePorts,
+    settings: GarbageSettings,
+    /// Problems that were logged, so that a lasting one is logged once. Held to compare, never across an await.
+    told: Mutex<BTreeMap<String, String>>,
+}
+
+/// What the runtime has, as far as it is ours.
+struct Found {
+    containers: Vec<(FoundContainer, v1::Container)>,
+    sandboxes: Vec<FoundSandbox>,
+}
+
+impl Found {
+    fn containers(&self) -> Vec<FoundContainer> {
+        self.containers.iter().map(|(found, _)| found.clone()).collect()
+    }
+
+    fn container(&self, id: &ContainerId) -> Option<&v1::Container> {
+        let mut all = self.containers.iter();
+        all.find(|(found, _)| found.id == *id)
+            .map(|(_, container)| container)
+    }
+}
+
+impl GarbageCollector {
+    #[must_use]
+    pub fn new(ports: GarbagePorts, settings: GarbageSettings) -> Self {
+        Self {
+            ports,
+            settings,
+            told: Mutex::default(),
+        }
+    }
+
+    /// Removes what may go. A failure keeps only what it is about, and is logged when it is a new one.
+    pub async fn collect(&self, scope: &GarbageScope, view: FateView<'_>) -> GarbageReport {
+        let mut report = GarbageReport::default();
+        if let Err(error) = self.collect_in(scope, view, &mut report).await {
+            report.add_problem("the runtime's lists", &error);
+        }
+        self.tell(scope, &report);
+        report
+    }
+
+    async fn collect_in(
+        &self,
+        scope: &GarbageScope,
+        view: FateView<'_>,
+        report: &mut GarbageReport,
+    ) -> Result<(), GarbageError> {
+        self.collect_containers(scope, view, report).await?;
+        if matches!(scope, GarbageScope::DeadContainers(_)) {
+            return Ok(());
+        }
+        let found = self.collect_sandboxes(scope, view, report).await?;
+        let occupied = occupied_pods(&found, report);
+        self.collect_log_directories(scope, view, &occupied, report).await;
+        if *scope == GarbageScope::Node {
+            self.collect_log_links(&found, report).await;
+        }
+        self.collect_pod_directories(scope, view, &occupied, report).await;
+        Ok(())
+    }
+
+    async fn collect_containers(
+        &self,
+        scope: &GarbageScope,
+        view: FateView<'_>,
+        report: &mut GarbageReport,
+    ) -> Result<(), GarbageError> {
+        let containers = self.list_containers(scope).await?;
+        let found = Found {
+            containers,
+            sandboxes: Vec::new(),
+        };
+        let (fates, limits) = match scope {
+            GarbageScope::Node | GarbageScope::Pod(_) => (view(), self.settings.limits),
+            GarbageScope::DeadContainers(uid) => (Arc::new(living(uid)), self.limits_of_the_living()),
+        };
+        let now = self.ports.clock.now();
+        let doomed = doomed_containers(&found.containers(), &fates, &limits, now);
+        let by_pod = grouped(doomed, |one| one.pod.clone());
+        let outcomes = self
+            .for_each_pod(by_pod, async |one| {
+                let Some(container) = found.container(&one.id) else {
+                    return (one.id, Ok(()));
+                };
+                // The whole directory goes with the pod, so its logs are not worth a call each.
+                let keeps_logs = fates.may_content_go(&one.pod);
+                let result = self.remove_container(container, one.stop_first, keeps_logs).await;
+                (one.id, result)
+            })
+            .await;
+        for (id, result) in outcomes {
+            match result {
+                Ok(()) => report.containers.push(id),
+                Err(error) => report.add_problem(format!("container {id}"), &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what the runtime had when the sandboxes were chosen.
+    async fn collect_sandboxes(
+        &self,
+        scope: &GarbageScope,
+        view: FateView<'_>,
+        report: &mut GarbageReport,
+    ) -> Result<Found, GarbageError> {
+        // Sandboxes first: a container that appears after their list keeps its sandbox.
+        let sandboxes = self.list_sandboxes(scope).await?;
+        let found = Found {
+            containers: self.list_containers(scope).await?,
+            sandboxes,
+        };
+        let doomed = doomed_sandboxes(&found.sandboxes, &found.containers(), &view());
+        let by_pod = grouped(doomed, |one| one.pod.clone());
+        let outcomes = self
+            .for_each_pod(by_pod, async |one| {
+                let result = self.remove_sandbox(&one.id).await;
+                (one.id, result)
+            })
+            .await;
+        for (id, result) in outcomes {
+            match result {
+                Ok(()) => report.sandboxes.push(id),
+                Err(error) => report.add_problem(format!("sandbox {id}"), &error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Runs the work of each pod in its order, of a few pods side by side.
+    async fn for_each_pod<W, T, F: Future<Output = T>>(
+        &self,
+        by_pod: BTreeMap<PodUid, Vec<W>>,
+        work: impl Fn(W) -> F,
+    ) -> Vec<T> {
+        let work = &work;
+        let pods = futures_util::stream::iter(by_pod.into_values()).map(|pieces| async move {
+            let mut outcomes = Vec::new();
+            for piece in pieces {
+                outcomes.push(work(piece).await);
+            }
+            outcomes
+        });
+        let outcomes: Vec<Vec<T>> = pods.buffer_unordered(PODS_IN_FLIGHT).collect().await;
+        outcomes.into_iter().flatten().collect()
+    }
+
+    /// Logs go before the container: they are found by what the runtime says about it.
+    async fn remove_container(
+        &self,
+        container: &v1::Container,
+        stop_first: bool,
+        keeps_logs: bool,
+    ) -> Result<(), GarbageError> {
+        let writer = &self.ports.runtime_writer;
+        if stop_first {
+            let grace_seconds = grace_seconds(&container.annotations);
+            done(writer.stop_container(&container.id, grace_seconds).await)?;
+        }
+        if !keeps_logs {
+            self.remove_logs_of(&container.id).await?;
+        }
+        self.remove_log_link(container).await?;
+        done(writer.remove_container(&container.id).await)
+    }
+
+    async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), GarbageError> {
+        let writer = &self.ports.runtime_writer;
+        // It should be stopped already; if it is not, its network would be left behind.
+        done(writer.stop_pod_sandbox(id.as_str()).await)?;
+        done(writer.remove_pod_sandbox(id.as_str()).await)
+    }
+
+    async fn list_containers(
+        &self,
+        scope: &GarbageScope,
+    ) -> Result<Vec<(FoundContainer, v1::Container)>, GarbageError> {
+        let filter = v1::ContainerFilter {
+            label_selector: scope.labels(),
+            ..v1::ContainerFilter::default()
+        };
+        let list = self.ports.runtime_reader.list_containers(Some(filter)).await?;
+        Ok(list
+            .into_iter()
+            .filter_map(|container| Some((found_container(&container)?, container)))
+            .collect())
+    }
+
+    async fn list_sandboxes(&self, scope: &GarbageScope) -> Result<Vec<FoundSandbox>, GarbageError> {
+        let filter = v1::PodSandboxFilter {
+            label_selector: scope.labels(),
+            ..v1::PodSandboxFilter::default()
+        };
+        let list = self.ports.runtime_reader.list_pod_sandboxes(Some(filter)).await?;
+        Ok(list.iter().filter_map(found_sandbox).collect())
+    }
+
+    fn limits_of_the_living(&self) -> GarbageLimits {
+        GarbageLimits {
+            max_per_container: self.settings.limits.max_per_container.map(|limit| limit.max(1)),
+            ..GarbageLimits::default()
+        }
+    }
+
+    /// Logs problems that are new. A look at the whole node also forgets those that are over.
+    fn tell(&self, scope: &GarbageScope, report: &GarbageReport) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |subject: &String, problem: &String| told.get(subject) != Some(problem);
+        for (subject, problem) in &report.problems {
+            if is_new(subject, problem) {
+                tracing::warn!(reason = FAILED, subject, problem, "garbage stays");
+            }
+        }
+        if *scope == GarbageScope::Node {
+            told.clear();
+        }
+        told.extend(report.problems.clone());
+    }
+}
+
+fn grouped<W>(work: Vec<W>, pod: impl Fn(&W) -> PodUid) -> BTreeMap<PodUid, Vec<W>> {
+    let mut groups: BTreeMap<PodUid, Vec<W>> = BTreeMap::new();
+    for piece in work {
+        groups.entry(pod(&piece)).or_default().push(piece);
+    }
+    groups
+}
+
+/// What is gone already is what was wanted.
+fn done(result: Result<(), RuntimeError>) -> Result<(), GarbageError> {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// A pod that lives, and nobody else.
+fn living(uid: &PodUid) -> PodFates {
+    PodFates {
+        known: [(uid.clone(), PodFate::Lives)].into(),
+        ..PodFates::default()
+    }
+}
+
+/// Pods of which the runtime still has something.
+fn occupied_pods(found: &Found, report: &GarbageReport) -> BTreeSet<PodUid> {
+    let sandboxes = found
+        .sandboxes
+        .iter()
+        .filter(|sandbox| !report.sandboxes.contains(&sandbox.id))
+        .map(|sandbox| sandbox.pod.clone());
+    let containers = found
+        .containers
+        .iter()
+        .map(|(container, _)| container.pod.clone());
+    sandboxes.chain(containers).collect()
+}
+
+/// `None` for containers of others: a runtime may serve more than this node's pods.
+fn found_container(container: &v1::Container) -> Option<FoundContainer> {
+    let metadata = container.metadata.clone().unwrap_or_default();
+    Some(FoundContainer {
+        id: ContainerId::from(container.id.as_str()),
+        pod: pod_uid_of(&container.labels)?,
+        name: metadata.name,
+        sandbox_id: SandboxId::from(container.pod_sandbox_id.as_str()),
+        state: match v1::ContainerState::try_from(container.state) {
+            Ok(v1::ContainerState::ContainerCreated) => FoundState::Created,
+            Ok(v1::ContainerState::ContainerRunning) => FoundState::Running,
+            Ok(v1::ContainerState::ContainerExited) => FoundState::Exited,
+            Ok(v1::ContainerState::ContainerUnknown) | Err(_) => FoundState::Unknown,
+        },
+        attempt: metadata.attempt,
+        created_at: Timestamp::from_unix_nanos(container.created_at),
+    })
+}
+
+fn found_sandbox(sandbox: &v1::PodSandbox) -> Option<FoundSandbox> {
+    Some(FoundSandbox {
+        id: SandboxId::from(sandbox.id.as_str()),
+        pod: pod_uid_of(&sandbox.labels)?,
+        is_ready: sandbox.state == v1::PodSandboxState::SandboxReady as i32,
+        attempt: sandbox.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
+        created_at: Timestamp::from_unix_nanos(sandbox.created_at),
+    })
+}
+
+/// How long a container may take to end, as it was recorded when it was made.
+fn grace_seconds(annotations: &BTreeMap<String, String>) -> i64 {
+    let recorded = |key: &str| annotations.get(key).and_then(|text| text.parse::<i64>().ok());
+    recorded(labels::DELETION_GRACE_PERIOD)
+        .or_else(|| recorded(labels::TERMINATION_GRACE_PERIOD))
+        .unwrap_or_default()
+        .max(MIN_GRACE_SECONDS)
+}
+
+#[cfg(test)]
+mod tests;

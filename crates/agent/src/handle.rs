@@ -1,0 +1,102 @@
+//! Talking to a running agent.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::explanation::PodExplanation;
+use rubelet_model::observation::{PodObservation, PodUid};
+use rubelet_ports::{Clock, Moment, NoAnswer, PodView, RuntimeError, RuntimeErrorKind, within};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::observer::ObserverHandle;
+use crate::pods::{Heartbeat, Query};
+use crate::runtime_health::RuntimeHealth;
+
+/// What an answer may take; the loop that gives it never blocks.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// The loop has to turn at least this often, or twice in the time of a full resync.
+const MIN_TURN: Duration = Duration::from_secs(300);
+
+/// A handle of a running agent. When the last one is gone, the agent ends and leaves its pods running.
+#[derive(Clone)]
+pub struct AgentHandle {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) queries: mpsc::Sender<Query>,
+    pub(crate) observer: ObserverHandle,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) sync_frequency: Duration,
+    pub(crate) health: watch::Receiver<RuntimeHealth>,
+    pub(crate) events: Arc<dyn Fn() -> Vec<Value> + Send + Sync>,
+}
+
+impl AgentHandle {
+    /// What the runtime says of itself, and every change of it.
+    #[must_use]
+    pub fn runtime_health(&self) -> watch::Receiver<RuntimeHealth> {
+        self.health.clone()
+    }
+
+    /// Lets the view show events from here.
+    #[must_use]
+    pub fn with_events(mut self, events: impl Fn() -> Vec<Value> + Send + Sync + 'static) -> Self {
+        self.events = Arc::new(events);
+        self
+    }
+
+    async fn ask<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Result<T, NoAnswer> {
+        let (reply, answer) = oneshot::channel();
+        let ask = async {
+            self.queries.send(query(reply)).await.map_err(|_| NoAnswer)?;
+            answer.await.map_err(|_| NoAnswer)
+        };
+        within(self.clock.as_ref(), ANSWER_LIMIT, ask)
+            .await
+            .unwrap_or(Err(NoAnswer))
+    }
+}
+
+#[async_trait]
+impl PodView for AgentHandle {
+    async fn pods(&self) -> Result<Vec<Arc<Pod>>, NoAnswer> {
+        self.ask(Query::Pods).await
+    }
+
+    async fn runtime_pods(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
+        let all = within(self.clock.as_ref(), ANSWER_LIMIT, self.observer.all());
+        all.await.unwrap_or_else(|elapsed| {
+            let kind = RuntimeErrorKind::DeadlineExceeded;
+            Err(RuntimeError::new("list pods", "", kind, &elapsed.to_string()))
+        })
+    }
+
+    async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer> {
+        self.ask(Query::Explanations).await
+    }
+
+    async fn flight_record(&self, uid: &str) -> Result<Option<Value>, NoAnswer> {
+        let record = self.ask(|reply| Query::Record(PodUid::from(uid), reply)).await?;
+        // A record is made of plain values, all of which have a form in JSON.
+        Ok(record.and_then(|record| serde_json::to_value(*record).ok()))
+    }
+
+    async fn events(&self) -> Result<Vec<Value>, NoAnswer> {
+        Ok((self.events)())
+    }
+
+    fn sync_loop_health(&self) -> Result<(), String> {
+        let beat = Moment::from_start(Duration::from_nanos(self.heartbeat.load(Ordering::Relaxed)));
+        let since = self.clock.moment().since(beat);
+        let limit = MIN_TURN.max(self.sync_frequency * 2);
+        if since > limit {
+            return Err(format!(
+                "sync Loop took longer than expected: {} s",
+                since.as_secs()
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,440 @@
+//! Starting one container: image, files, configuration, create, start.
+//!
+//! Owns the waiting reason that the status shows when it fails, and the adoption of what an unanswered call has made.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use k8s_openapi::api::core::v1::Container;
+use rubelet_lifecycle::configuration::container::ephemeral_as_container;
+use rubelet_lifecycle::configuration::security::ImageUser;
+use rubelet_lifecycle::configuration::{ContainerInputs, container_config, log_paths};
+use rubelet_lifecycle::hash::container_hash;
+use rubelet_lifecycle::plan::{
+    ContainerRecovery, InFlightContainer, Plan, RemoveReason, StartContainer, StartReason, recover_container,
+    reserved_for,
+};
+use rubelet_lifecycle::pod_state::Retry;
+use rubelet_lifecycle::status::StartFailure;
+use rubelet_model::observation::{ContainerId, ContainerKind, PodObservation};
+use rubelet_ports::{ImageRequest, PodEvent, PresentImage, RuntimeError};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::files::{ContainerFiles, create_container_files, restart_count_from_logs};
+use super::sandbox::{ActiveSandbox, outcome_is_unknown};
+use super::stop::not_found_is_fine;
+use super::{PodJob, Stop};
+use crate::garbage::{LogLink, link_log, remove_logs};
+
+/// Images that need no pull, by container.
+pub(super) type PresentImages = BTreeMap<String, Option<PresentImage>>;
+
+/// How long until a call that nobody waits for any more is looked for again.
+const IN_FLIGHT_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Why a container did not start, or when it is worth another try.
+type Started = Result<(), Retry>;
+
+/// A start on its way.
+struct Start<'a> {
+    container: Container,
+    kind: ContainerKind,
+    restart_count: u32,
+    observation: &'a PodObservation,
+}
+
+impl PodJob {
+    fn container_of(&self, start: &StartContainer) -> Option<Container> {
+        let spec = self.pod.spec.as_ref()?;
+        match start.kind {
+            ContainerKind::Init | ContainerKind::Sidecar => {
+                spec.init_containers.as_ref()?.get(start.index).cloned()
+            }
+            ContainerKind::Regular => spec.containers.get(start.index).cloned(),
+            ContainerKind::Ephemeral => spec
+                .ephemeral_containers
+                .as_ref()?
+                .get(start.index)
+                .map(ephemeral_as_container),
+        }
+    }
+
+    /// Looks which images of the plan are there already. Nothing is pulled.
+    pub(super) fn present_images(&self, plan: &Plan) -> BoxFuture<'static, PresentImages> {
+        let provider = Arc::clone(&self.ports().images);
+        let requests: Vec<ImageRequest> = plan
+            .starts()
+            .filter_map(|start| self.container_of(start))
+            .map(|container| ImageRequest {
+                pod: Arc::clone(&self.pod),
+                container,
+                sandbox_config: None,
+            })
+            .collect();
+        async move {
+            let looks = requests.into_iter().map(|request| {
+                let provider = Arc::clone(&provider);
+                async move { (request.container.name.clone(), provider.present(&request).await) }
+            });
+            join_all(looks).await.into_iter().collect()
+        }
+        .boxed()
+    }
+
+    /// Starts the container in the sandbox.
+    pub(super) async fn start_container(
+        &mut self,
+        observation: &PodObservation,
+        start: &StartContainer,
+        sandbox: &mut ActiveSandbox,
+        image: Option<PresentImage>,
+        permit: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<Started, Stop> {
+        let Some(container) = self.container_of(start) else {
+            return Err(self.fail(format!("the pod has no container {}", start.name), Retry::Later));
+        };
+        if let Some((key, exited_at)) = &start.backoff {
+            self.work.backoff.step(key.clone(), *exited_at, self.now());
+        }
+        if let Some(created) = left_created(observation, start, sandbox, &container) {
+            self.take_permit(permit).await?;
+            let count = observation
+                .newest_container(&container.name)
+                .map_or(0, |seen| seen.restart_count);
+            // Also when it fails: the answer may be lost and the container run, so only a new look may make another one.
+            return self.run_created(&container.name, &created, count, permit).await;
+        }
+        let image = match image {
+            Some(image) => {
+                let request = ImageRequest {
+                    pod: Arc::clone(&self.pod),
+                    container: container.clone(),
+                    sandbox_config: None,
+                };
+                self.ports().images.record_present(&request);
+                image
+            }
+            None => {
+                // A pull can take long: others may start meanwhile, and what is already there shows.
+                permit.take();
+                if self.work.acted_at > self.published_at {
+                    let so_far = self.look().await?;
+                    self.publish(&so_far, false).await;
+                }
+                match self.pull(&container, sandbox).await? {
+                    Ok(image) => image,
+                    Err(retry) => return Ok(Err(retry)),
+                }
+            }
+        };
+        self.take_permit(permit).await?;
+        let restart_count = match observation.newest_container(&container.name) {
+            Some(seen) => seen.restart_count.saturating_add(1),
+            None => {
+                let logs = restart_count_from_logs(&self.shared, &self.pod, &container.name);
+                self.read(
+                    format!("a look at the logs of container {}", container.name),
+                    logs,
+                )
+                .await?
+            }
+        };
+        let start = Start {
+            container,
+            kind: start.kind,
+            restart_count,
+            observation,
+        };
+        self.create_and_start(&start, sandbox, image, permit).await
+    }
+
+    async fn take_permit(&self, permit: &mut Option<OwnedSemaphorePermit>) -> Result<(), Stop> {
+        if permit.is_none() {
+            *permit = Some(self.permit().await?);
+        }
+        Ok(())
+    }
+
+    async fn pull(
+        &mut self,
+        container: &Container,
+        sandbox: &mut ActiveSandbox,
+    ) -> Result<Result<PresentImage, Retry>, Stop> {
+        let request = ImageRequest {
+            pod: Arc::clone(&self.pod),
+            container: container.clone(),
+            sandbox_config: Some(self.config_of(sandbox)?),
+        };
+        let provider = Arc::clone(&self.ports().images);
+        let what = format!(
+            "image {} for container {}",
+            container.image.as_deref().unwrap_or_default(),
+            container.name
+        );
+        match self.read(what, provider.ensure(request)).await? {
+            Ok(image) => Ok(Ok(image)),
+            Err(failure) => {
+                // A failed pull is shown first; that its next try waits is shown a moment later, as upstream does.
+                let retry = match failure.reason {
+                    "ErrImagePull" => Retry::At(self.now().plus(IN_FLIGHT_LOOK)),
+                    _ => failure.retry_at.map_or(Retry::Later, Retry::At),
+                };
+                self.start_failed(&container.name, failure.reason, &failure.message);
+                Ok(Err(retry))
+            }
+        }
+    }
+
+    /// Remembers why the container waits.
+    fn start_failed(&mut self, name: &str, reason: &str, message: &str) {
+        self.waits
+            .failed(format!("container {name}: {reason}: {message}"));
+        let failure = StartFailure {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        self.work.start_failures.insert(name.to_owned(), failure);
+    }
+
+    /// The same, with the event that upstream records for it.
+    fn refuse(&mut self, name: &str, reason: &str, message: &str, retry: Retry) -> Started {
+        let event = PodEvent::warning("Failed", format!("Error: {message}"));
+        self.record(event.of_container(name));
+        self.start_failed(name, reason, message);
+        Err(retry)
+    }
+
+    async fn create_and_start(
+        &mut self,
+        start: &Start<'_>,
+        sandbox: &mut ActiveSandbox,
+        image: PresentImage,
+        permit: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<Started, Stop> {
+        const CONFIG_ERROR: &str = "CreateContainerConfigError";
+        let name = start.container.name.clone();
+        let shared = Arc::clone(&self.shared);
+        let files = create_container_files(&shared, &self.pod, &self.uid, &start.container, &sandbox.ips);
+        let files = match self.read(format!("the files of container {name}"), files).await? {
+            Ok(files) => files,
+            Err(error) => return Ok(self.refuse(&name, CONFIG_ERROR, &error.to_string(), Retry::Later)),
+        };
+        let inputs = self.inputs(start, sandbox, image, files);
+        let config = match container_config(&self.pod, &start.container, &shared.settings.node, &inputs) {
+            Ok(config) => config,
+            Err(error) => return Ok(self.refuse(&name, CONFIG_ERROR, &error.to_string(), Retry::Later)),
+        };
+        self.check_cancelled()?;
+        let sandbox_config = self.config_of(sandbox)?;
+        let writer = Arc::clone(&shared.ports.runtime_writer);
+        let asked_at = self.now();
+        let create = writer.create_container(sandbox.id.as_str(), config, sandbox_config);
+        let what = format!("the runtime to create container {name}");
+        let id = match self.write_permitted(permit, what, create).await? {
+            Ok(id) => {
+                self.work.containers_asked.remove(&name);
+                let created = PodEvent::normal("Created", "Container created");
+                self.record(created.of_container(&name));
+                ContainerId::new(id)
+            }
+            Err(error) => {
+                let asked = InFlightContainer {
+                    name: name.clone(),
+                    sandbox_id: sandbox.id.clone(),
+                    restart_count: start.restart_count,
+                    hash: container_hash(&start.container),
+                    asked_at,
+                    holder: reserved_for(error.message()).map(ContainerId::from),
+                };
+                match self.create_failed(asked, &error).await? {
+                    Ok(Some(id)) => id,
+                    Ok(None) => return Ok(Ok(())),
+                    Err(retry) => return Ok(Err(retry)),
+                }
+            }
+        };
+        self.run_created(&name, &id, start.restart_count, permit).await
+    }
+
+    fn inputs(
+        &self,
+        start: &Start<'_>,
+        sandbox: &ActiveSandbox,
+        image: PresentImage,
+        files: ContainerFiles,
+    ) -> ContainerInputs {
+        let target = match start.kind {
+            ContainerKind::Ephemeral => self.target_of(&start.container.name, start.observation),
+            ContainerKind::Init | ContainerKind::Sidecar | ContainerKind::Regular => None,
+        };
+        ContainerInputs {
+            image_ref: image.image_ref,
+            image_user: match image.uid {
+                Some(uid) => ImageUser::Id(uid),
+                None if image.username.is_empty() => ImageUser::default(),
+                None => ImageUser::Name(image.username),
+            },
+            restart_count: start.restart_count,
+            hash: container_hash(&start.container),
+            pod_ips: sandbox.ips.clone(),
+            hosts_file: files.hosts_file,
+            termination_message_file: files.termination_message_file,
+            target_container_id: target,
+            ..ContainerInputs::default()
+        }
+    }
+
+    /// The container whose processes an ephemeral container joins.
+    fn target_of(&self, name: &str, observation: &PodObservation) -> Option<String> {
+        let ephemeral = self.pod.spec.as_ref()?.ephemeral_containers.as_ref()?;
+        let target = ephemeral
+            .iter()
+            .find(|one| one.name == name)?
+            .target_container_name
+            .as_ref()?;
+        observation
+            .newest_active_container(target)
+            .map(|container| container.id.to_string())
+    }
+
+    /// `Ok(Some)`: it was created after all and needs its start. `Ok(None)`: it runs or ran, the next plan sees it.
+    async fn create_failed(
+        &mut self,
+        mut asked: InFlightContainer,
+        error: &RuntimeError,
+    ) -> Result<Result<Option<ContainerId>, Retry>, Stop> {
+        const CREATE_ERROR: &str = "CreateContainerError";
+        let name = asked.name.clone();
+        if !outcome_is_unknown(error) {
+            let retry = self.retry_after(error);
+            return Ok(self
+                .refuse(&name, CREATE_ERROR, error.message(), retry)
+                .map(|()| None));
+        }
+        let first = self.work.containers_asked.get(&name);
+        if let Some(first) = first.filter(|first| first.restart_count == asked.restart_count) {
+            asked.asked_at = first.asked_at;
+        }
+        self.work.containers_asked.insert(name.clone(), asked.clone());
+        let observation = self.look().await?;
+        let recovery = recover_container(&asked, &observation, self.now());
+        self.recorder.note(self.now(), format!("{error}; {recovery:?}"));
+        let soon = Retry::At(self.now().plus(IN_FLIGHT_LOOK));
+        match recovery {
+            ContainerRecovery::Start { id } => Ok(Ok(Some(id))),
+            ContainerRecovery::Adopt { .. } => {
+                self.work.containers_asked.remove(&name);
+                Ok(Ok(None))
+            }
+            ContainerRecovery::Remove { id } => {
+                let writer = Arc::clone(&self.ports().runtime_writer);
+                let removal = writer.remove_container(id.as_str());
+                let what = format!("the runtime to remove a broken container {name}");
+                if let Err(error) = not_found_is_fine(self.write(what, removal).await?) {
+                    return Err(self.runtime_failed(&error));
+                }
+                self.work.containers_asked.remove(&name);
+                Ok(self
+                    .refuse(&name, CREATE_ERROR, error.message(), soon)
+                    .map(|()| None))
+            }
+            ContainerRecovery::Wait { .. } | ContainerRecovery::Retry => Ok(self
+                .refuse(&name, CREATE_ERROR, error.message(), soon)
+                .map(|()| None)),
+        }
+    }
+
+    /// Starts a container that exists.
+    async fn run_created(
+        &mut self,
+        name: &str,
+        id: &ContainerId,
+        restart_count: u32,
+        permit: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<Started, Stop> {
+        // A pod that has to end meanwhile starts nothing any more, whatever has been made for it.
+        self.check_cancelled()?;
+        let writer = Arc::clone(&self.ports().runtime_writer);
+        let call = writer.start_container(id.as_str());
+        let what = format!("the runtime to start container {name}");
+        match self.write_permitted(permit, what, call).await? {
+            Ok(()) => {
+                let started = PodEvent::normal("Started", "Container started");
+                self.record(started.of_container(name));
+                self.work.start_failures.remove(name);
+                self.work.containers_asked.remove(name);
+                self.restarted |= restart_count > 0;
+                self.link_log(name, id, restart_count).await;
+                Ok(Ok(()))
+            }
+            Err(error) => {
+                let retry = self.retry_after(&error);
+                Ok(self.refuse(name, "RunContainerError", error.message(), retry))
+            }
+        }
+    }
+
+    /// Log agents find the log by a link that names pod and container.
+    async fn link_log(&self, name: &str, id: &ContainerId, restart_count: u32) {
+        let settings = &self.shared.settings;
+        let logs = log_paths::pod_logs_dir(&settings.node.pod_logs_dir, &self.pod);
+        let log_file = Path::new(&logs).join(log_paths::container_log_path(name, restart_count));
+        let link = LogLink {
+            directory: &settings.container_logs_dir,
+            pod: &self.pod,
+            container: name,
+            container_id: id.as_str(),
+            log_file: &log_file,
+        };
+        let ports = self.ports();
+        let linked = link_log(ports.file_reader.as_ref(), ports.file_writer.as_ref(), link);
+        let linked = self.waits.named("the link to the container's log", linked).await;
+        if let Err(error) = linked {
+            tracing::warn!(pod = %self.uid, container = name, %error, "The link to the container's log cannot be made");
+        }
+    }
+
+    /// Removes a dead container, and its log unless that is kept.
+    pub(super) async fn remove_container(
+        &mut self,
+        observation: &PodObservation,
+        id: &ContainerId,
+        name: &str,
+        reason: RemoveReason,
+    ) -> Result<(), Stop> {
+        let writer = Arc::clone(&self.ports().runtime_writer);
+        let what = format!("the runtime to remove old container {name}");
+        let call = writer.remove_container(id.as_str());
+        if let Err(error) = not_found_is_fine(self.write(what, call).await?) {
+            return Err(self.runtime_failed(&error));
+        }
+        let seen = observation
+            .containers
+            .iter()
+            .find(|container| container.id == *id);
+        if let Some(seen) = seen.filter(|_| !reason.keeps_logs()) {
+            let ports = self.ports();
+            let log = Path::new(&seen.log_path);
+            // A log that stays goes with its pod.
+            let _ = remove_logs(ports.file_reader.as_ref(), ports.file_writer.as_ref(), log).await;
+        }
+        Ok(())
+    }
+}
+
+/// A container that was created and never started, as after a crash between the two calls: it is started, not doubled.
+fn left_created(
+    observation: &PodObservation,
+    start: &StartContainer,
+    sandbox: &ActiveSandbox,
+    container: &Container,
+) -> Option<ContainerId> {
+    if start.reason != StartReason::OnlyCreated {
+        return None;
+    }
+    let seen = observation.newest_container(&container.name)?;
+    (seen.sandbox_id == sandbox.id && seen.hash == container_hash(container)).then(|| seen.id.clone())
+}

@@ -1,0 +1,94 @@
+//! The pod's status while a job runs.
+//!
+//! Owns the call of the pure derivation with what this node knows. Results of probes, resizes and devices come with their own
+//! parts; until then they are empty.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use rubelet_lifecycle::status::{
+    Derived, NodeFacts, Phase, PodResources, Probes, Refusal, RuntimeFacts, StatusInputs, derive_status,
+    generate_status, phase_of,
+};
+use rubelet_model::observation::PodObservation;
+
+use super::{PodJob, Progress};
+
+impl PodJob {
+    /// Derives the status, keeps it and tells it. `ended`: nothing starts again.
+    pub(super) async fn publish(&mut self, observation: &PodObservation, ended: bool) -> Option<Phase> {
+        let settings = &self.shared.settings;
+        let probes = Probes {
+            agent_started_at: self.shared.started_at,
+            ..Probes::default()
+        };
+        let (no_resources, no_devices, no_images) =
+            (PodResources::default(), BTreeMap::new(), BTreeMap::new());
+        let inputs = StatusInputs {
+            pod: &self.pod,
+            observation,
+            previous: self.work.status.as_ref(),
+            mirror: None,
+            terminal: ended,
+            eviction: self.eviction.as_ref(),
+            start_failures: &self.work.start_failures,
+            probes: &probes,
+            resize_conditions: &[],
+            qos_class: self.qos_class,
+            pod_resources: &no_resources,
+            allocated_resources_status: &no_devices,
+            image_volume_references: &no_images,
+            runtime: RuntimeFacts {
+                name: &settings.runtime_name,
+                recursive_read_only: false,
+            },
+            node: NodeFacts {
+                host_ips: &[],
+                prefers_ipv6: settings
+                    .node
+                    .node_ips
+                    .first()
+                    .is_some_and(std::net::IpAddr::is_ipv6),
+            },
+            gates: settings.status_gates,
+            now: self.now(),
+        };
+        let Derived {
+            status,
+            changed,
+            refused,
+            terminations: _,
+            probe_now: _,
+        } = derive_status(&inputs);
+        // A status that was dropped still says how the pod is; what is kept may be from before its last restart.
+        let was_dropped = refused
+            .iter()
+            .any(|refusal| matches!(refusal, Refusal::Container { .. }));
+        let phase = if was_dropped {
+            phase_of(&generate_status(&inputs).status)
+        } else {
+            phase_of(&status)
+        };
+        for refusal in refused {
+            tracing::warn!(pod = %self.uid, %refusal, "A change of the pod's status was dropped");
+            self.recorder.note(self.now(), refusal.to_string());
+        }
+        self.published_at = self.shared.ports.clock.moment();
+        if changed || self.work.status.is_none() {
+            self.tell(status.clone()).await;
+        }
+        self.work.status = Some(status);
+        phase
+    }
+
+    /// Hands the status to whoever shows it.
+    async fn tell(&self, status: PodStatus) {
+        let progress = Progress {
+            uid: self.uid.clone(),
+            status: Arc::new(status),
+        };
+        // Nobody listens any more when the agent ends.
+        let _ = self.progress.send(progress).await;
+    }
+}

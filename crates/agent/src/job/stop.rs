@@ -1,0 +1,128 @@
+//! Stopping containers and sandboxes.
+//!
+//! Owns the order in time: containers side by side, each when its turn comes, then the sandboxes. What is not there any more
+//! counts as stopped.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rubelet_lifecycle::plan::KillContainer;
+use rubelet_lifecycle::termination::{ContainerStop, PodStop, runtime_grace_seconds};
+use rubelet_model::observation::ContainerKind;
+use rubelet_ports::{PodEvent, RuntimeError, within};
+use tokio::sync::watch;
+
+use super::{PodJob, Stop};
+
+impl PodJob {
+    /// Stops everything of the pod. `words` makes the text of a container's event.
+    pub(super) async fn stop_pod(&mut self, stop: &PodStop) -> Result<(), Stop> {
+        let result = self.stop_all(stop).await;
+        self.work.acted_at = self.ports().clock.moment();
+        match result? {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.record(PodEvent::warning(
+                    "FailedKillPod",
+                    format!("error killing pod: {error}"),
+                ));
+                Err(self.runtime_failed(&error))
+            }
+        }
+    }
+
+    async fn stop_all(&self, stop: &PodStop) -> Result<Result<(), RuntimeError>, Stop> {
+        let all = async {
+            let names: Vec<&str> = stop.containers.iter().map(|one| one.name.as_str()).collect();
+            let words = |name: &str| format!("Stopping container {name}");
+            let stopped = self.stop_containers(&stop.containers, words);
+            let what = format!("containers to stop: {}", names.join(", "));
+            self.waits.named(what, stopped).await?;
+            let sandboxes = stop.sandboxes.iter().map(|id| async {
+                let id = id.as_str();
+                not_found_is_fine(self.ports().runtime_writer.stop_pod_sandbox(id).await)
+            });
+            let results = self.waits.named("the sandbox to stop", join_all(sandboxes)).await;
+            results.into_iter().collect::<Result<(), _>>()
+        };
+        // A shorter grace period must reach the runtime at once, so that a stop in progress is dropped.
+        self.read("the pod to stop", all).await
+    }
+
+    /// Kills single containers of a pod that goes on.
+    pub(super) async fn kill_containers(
+        &mut self,
+        kills: &[(&KillContainer, ContainerKind)],
+    ) -> Result<(), Stop> {
+        if kills.is_empty() {
+            return Ok(());
+        }
+        let stops: Vec<ContainerStop> = kills.iter().map(|(kill, _)| kill.stop.clone()).collect();
+        let words = |name: &str| {
+            let kill = kills.iter().find(|(kill, _)| kill.stop.name == name);
+            kill.map(|(kill, kind)| kill.message(*kind)).unwrap_or_default()
+        };
+        let stopped = self.stop_containers(&stops, words);
+        let result = self
+            .read("containers to stop before they start again", stopped)
+            .await;
+        self.work.acted_at = self.ports().clock.moment();
+        match result? {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.record(PodEvent::warning(
+                    "FailedKillPod",
+                    format!("error killing container: {error}"),
+                ));
+                Err(self.runtime_failed(&error))
+            }
+        }
+    }
+
+    /// All at the same time; one that waits for others begins when they have ended, or when its time is up.
+    async fn stop_containers(
+        &self,
+        stops: &[ContainerStop],
+        words: impl Fn(&str) -> String,
+    ) -> Result<(), RuntimeError> {
+        let (done, _) = watch::channel(BTreeSet::<String>::new());
+        let begun = self.ports().clock.moment();
+        let one = |stop: &ContainerStop| {
+            let message = words(&stop.name);
+            let stop = stop.clone();
+            let done = done.clone();
+            async move {
+                let clock = Arc::clone(&self.ports().clock);
+                let mut ended = done.subscribe();
+                let turn = ended.wait_for(|ended| stop.waits_for.iter().all(|name| ended.contains(name)));
+                let limit = Duration::from_secs(u64::try_from(stop.grace_seconds).unwrap_or(0));
+                // Whoever had to end first and did not within the grace period does not hold up the rest.
+                let _ = within(clock.as_ref(), limit, turn).await;
+                let waited = clock.moment().since(begun).as_secs();
+                let waited = i64::try_from(waited).unwrap_or(i64::MAX);
+                let grace_seconds = runtime_grace_seconds(stop.grace_seconds, 0, waited);
+                self.record(PodEvent::normal("Killing", message).of_container(&stop.name));
+                let writer = &self.ports().runtime_writer;
+                let result = not_found_is_fine(writer.stop_container(stop.id.as_str(), grace_seconds).await);
+                // One that may still run keeps its sidecars, as long as there is time.
+                if result.is_ok() {
+                    done.send_modify(|ended| {
+                        ended.insert(stop.name.clone());
+                    });
+                }
+                result
+            }
+        };
+        let results = join_all(stops.iter().map(one)).await;
+        results.into_iter().collect()
+    }
+}
+
+pub(super) fn not_found_is_fine(result: Result<(), RuntimeError>) -> Result<(), RuntimeError> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}

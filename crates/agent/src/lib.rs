@@ -1,0 +1,94 @@
+//! The agent: from desired pods and what the runtime shows to running containers.
+//!
+//! Owns the actors on a pod's path and their wiring. It must not know any adapter: everything outside comes through ports,
+//! so that the same code runs on a node and in simulation.
+//!
+//! ```text
+//! sources ─► Merger ─► Pods (sync loop: one state per pod) ─► PodJob (one at most per pod) ─► runtime, files, images
+//!                        ▲      ▲                                │
+//! runtime ─► Observer ───┘      └──────── outcome, status ◄──────┘
+//! ```
+
+pub mod event_log;
+pub mod garbage;
+mod handle;
+mod job;
+mod observer;
+mod pods;
+pub mod recorder;
+mod runtime_health;
+pub mod settings;
+pub mod sources;
+mod supervisor;
+mod waits;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tokio::sync::{Semaphore, mpsc};
+
+pub use event_log::EventLog;
+pub use handle::AgentHandle;
+pub use runtime_health::RuntimeHealth;
+pub use settings::{AgentPorts, AgentSettings};
+
+use job::Shared;
+use observer::Observer;
+use pods::{Inputs, Pods};
+use sources::{Merger, SourcePorts, SourceSettings};
+use supervisor::Supervisor;
+
+/// Sightings that wait to be read.
+const SIGHTING_BUFFER: usize = 1024;
+/// Questions that wait to be read.
+const QUERY_BUFFER: usize = 64;
+
+/// Starts the agent's tasks. The receiver gets a sentence when the agent cannot go on.
+#[must_use]
+pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::Receiver<String>) {
+    let (supervisor, fatal) = Supervisor::new(Arc::clone(&ports.spawner));
+    let (health_sender, health) = runtime_health::channel();
+    supervisor.spawn(
+        "runtime health",
+        runtime_health::watch_runtime(ports.clone(), health_sender),
+    );
+    let (sighting_sender, sightings) = mpsc::channel(SIGHTING_BUFFER);
+    let (observer, observer_handle) = Observer::new(ports.clone(), sighting_sender);
+    supervisor.spawn("observer", observer.run());
+    let (source_sets, registered) = {
+        let supervisor = supervisor.clone();
+        sources::start(
+            &SourceSettings::from(&settings),
+            &SourcePorts::from(&ports),
+            move |name, future| supervisor.spawn(name, future),
+        )
+    };
+    let (query_sender, queries) = mpsc::channel(QUERY_BUFFER);
+    let heartbeat = Arc::new(AtomicU64::new(0));
+    let handle = AgentHandle {
+        clock: Arc::clone(&ports.clock),
+        queries: query_sender,
+        observer: observer_handle.clone(),
+        heartbeat: Arc::clone(&heartbeat),
+        sync_frequency: settings.sync_frequency,
+        health: health.clone(),
+        events: Arc::new(Vec::new),
+    };
+    let shared = Arc::new(Shared {
+        starts: Arc::new(Semaphore::new(settings.starts_in_flight.max(1))),
+        started_at: ports.clock.now(),
+        observer: observer_handle,
+        health,
+        ports,
+        settings,
+    });
+    let inputs = Inputs {
+        sources: source_sets,
+        sightings,
+        queries,
+    };
+    let merger = Merger::new(registered);
+    let pods = Pods::run(shared, supervisor.clone(), merger, heartbeat, inputs);
+    supervisor.spawn("sync loop", pods);
+    (handle, fatal)
+}

@@ -1,0 +1,672 @@
+//! What the runtime has of every pod, kept fresh.
+//!
+//! Owns the cache of observations and when to look: after our own actions on demand, on the runtime's events as hints, and
+//! by a list of everything as safety net. An event carries no state: it only says which pod to look at. A pod whose look
+//! hangs or fails keeps its last observation and delays nobody else.
+
+mod inspect;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use rubelet_model::observation::{PodObservation, PodUid};
+use rubelet_ports::{EventStream, Moment, RuntimeError, RuntimeErrorKind, within};
+use rubelet_wire::cri::v1;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::settings::AgentPorts;
+use inspect::{Listed, differs, group_by_pod, inspect, list_pod};
+
+/// How often everything is listed while no stream of events is open.
+const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
+/// How often while one is.
+const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
+/// Pods that are looked at at the same time.
+const LOOKS_IN_FLIGHT: usize = 16;
+/// What a look at one pod may take. The runtime's own deadlines are longer; here a stuck pod only loses its turn.
+const LOOK_LIMIT: Duration = Duration::from_secs(60);
+/// What a list of everything may take.
+const RELIST_LIMIT: Duration = Duration::from_secs(120);
+/// The pause before the stream of events is opened again, doubling.
+const STREAM_RETRY: Duration = Duration::from_secs(1);
+const STREAM_RETRY_MAX: Duration = Duration::from_secs(60);
+/// The pause before a look that failed is tried again, whoever else may ask for one.
+const LOOK_RETRY: Duration = Duration::from_secs(1);
+/// How long a question about everything waits for pods that are being looked at.
+const ALL_PATIENCE: Duration = Duration::from_secs(5);
+/// A runtime that has no events may get them with an update.
+const STREAM_RETRY_UNIMPLEMENTED: Duration = Duration::from_secs(60);
+/// Requests that wait to be read.
+const REQUEST_BUFFER: usize = 256;
+
+type Look = Result<Arc<PodObservation>, RuntimeError>;
+
+enum Request {
+    /// A look that began at `after` or later.
+    Look {
+        uid: PodUid,
+        after: Moment,
+        reply: oneshot::Sender<Look>,
+    },
+    /// A job works on the pod and looks for itself: hints about it can wait.
+    Busy {
+        uid: PodUid,
+    },
+    Idle {
+        uid: PodUid,
+    },
+    /// Everything, after a new list.
+    All {
+        reply: oneshot::Sender<Result<Vec<Arc<PodObservation>>, RuntimeError>>,
+    },
+}
+
+/// What the observer tells of itself.
+pub(crate) enum Sighting {
+    /// The pod has changed; an empty observation means that the runtime has nothing of it any more.
+    Pod(Arc<PodObservation>),
+    /// What lives in the runtime when the agent starts, before anybody looked at it: name, namespace and uid. Each of them is
+    /// told of as a pod later, also when it is gone by then.
+    Living(Vec<(String, String, PodUid)>),
+    /// Everything that the runtime has was told once.
+    FirstListDone,
+}
+
+/// Talks to the observer.
+#[derive(Clone)]
+pub(crate) struct ObserverHandle {
+    requests: mpsc::Sender<Request>,
+}
+
+impl ObserverHandle {
+    /// The pod as it was at `after` or later.
+    pub(crate) async fn look(&self, uid: &PodUid, after: Moment) -> Look {
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Look {
+            uid: uid.clone(),
+            after,
+            reply,
+        };
+        if self.requests.send(request).await.is_err() {
+            return Err(gone());
+        }
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    pub(crate) async fn busy(&self, uid: &PodUid) {
+        // An observer that is gone takes the agent with it.
+        let _ = self.requests.send(Request::Busy { uid: uid.clone() }).await;
+    }
+
+    /// The end of what [`Self::busy`] told of. The answer is what is left to wait for when there is no room at once.
+    pub(crate) fn idle(&self, uid: &PodUid) -> Option<BoxFuture<'static, ()>> {
+        let request = Request::Idle { uid: uid.clone() };
+        match self.requests.try_send(request) {
+            Ok(()) | Err(TrySendError::Closed(_)) => None,
+            Err(TrySendError::Full(request)) => {
+                let requests = self.requests.clone();
+                Some(async move { requests.send(request).map(|_| ()).await }.boxed())
+            }
+        }
+    }
+
+    pub(crate) async fn all(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
+        let (reply, answer) = oneshot::channel();
+        if self.requests.send(Request::All { reply }).await.is_err() {
+            return Err(gone());
+        }
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn gone() -> RuntimeError {
+    RuntimeError::new("observe", "", RuntimeErrorKind::Cancelled, "rubelet is stopping")
+}
+
+struct Entry {
+    observation: Arc<PodObservation>,
+    /// When the look began that it comes from.
+    looked_at: Moment,
+}
+
+struct Waiter {
+    after: Moment,
+    reply: oneshot::Sender<Look>,
+}
+
+/// The end of something that the observer waited for.
+enum Done {
+    Look {
+        uid: PodUid,
+        began: Moment,
+        result: Result<PodObservation, RuntimeError>,
+    },
+    Relist {
+        began: Moment,
+        result: Result<BTreeMap<PodUid, Listed>, RuntimeError>,
+    },
+    /// It is time to open the stream of events again.
+    StreamRetry,
+    /// It is time to try a look again.
+    LookRetry { uid: PodUid },
+    /// Whoever asked about everything has waited long enough.
+    AllPatienceOver,
+}
+
+pub(crate) struct Observer {
+    ports: AgentPorts,
+    requests: mpsc::Receiver<Request>,
+    sightings: mpsc::Sender<Sighting>,
+    pods: BTreeMap<PodUid, Entry>,
+    waiters: BTreeMap<PodUid, Vec<Waiter>>,
+    /// Pods to look at, in order of arrival, with what the last list says of them.
+    queue: VecDeque<PodUid>,
+    queued: BTreeSet<PodUid>,
+    looking: BTreeSet<PodUid>,
+    /// How many jobs say so: the end of one and the begin of the next may arrive in any order.
+    busy: BTreeMap<PodUid, usize>,
+    /// Hints about busy pods, and when the last one came.
+    hinted: BTreeMap<PodUid, Moment>,
+    running: FuturesUnordered<BoxFuture<'static, Done>>,
+    all_waiters: Vec<oneshot::Sender<Result<Vec<Arc<PodObservation>>, RuntimeError>>>,
+    relisting: bool,
+    /// Something asks for a newer list than the one under way.
+    relist_again: bool,
+    /// The next list must not wait as long as it was planned.
+    is_tick_stale: bool,
+    /// Before the first list nothing is known to be absent.
+    listed_at: Option<Moment>,
+    first_list_told: bool,
+    /// Pods of the first list that were not looked at yet.
+    first_looks: BTreeSet<PodUid>,
+    /// Pods that were told of as living and not as pods yet, with name and namespace.
+    owed: BTreeMap<PodUid, (String, String)>,
+    /// Pods whose look failed and is tried again after a pause.
+    retrying: BTreeSet<PodUid>,
+    stream: Option<EventStream>,
+    stream_opened_at: Moment,
+    stream_retry: Duration,
+    stream_works: bool,
+}
+
+impl Observer {
+    pub(crate) fn new(ports: AgentPorts, sightings: mpsc::Sender<Sighting>) -> (Self, ObserverHandle) {
+        let (sender, requests) = mpsc::channel(REQUEST_BUFFER);
+        let observer = Self {
+            ports,
+            requests,
+            sightings,
+            pods: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            queue: VecDeque::new(),
+            queued: BTreeSet::new(),
+            looking: BTreeSet::new(),
+            busy: BTreeMap::new(),
+            hinted: BTreeMap::new(),
+            running: FuturesUnordered::new(),
+            all_waiters: Vec::new(),
+            relisting: false,
+            relist_again: false,
+            is_tick_stale: false,
+            listed_at: None,
+            first_list_told: false,
+            first_looks: BTreeSet::new(),
+            owed: BTreeMap::new(),
+            retrying: BTreeSet::new(),
+            stream: None,
+            stream_opened_at: Moment::default(),
+            stream_retry: STREAM_RETRY,
+            stream_works: false,
+        };
+        (observer, ObserverHandle { requests: sender })
+    }
+
+    /// Runs until every handle is gone.
+    pub(crate) async fn run(mut self) {
+        self.open_stream();
+        self.relist();
+        let mut tick = self.ports.clock.sleep(self.relist_interval());
+        loop {
+            let next_event = async {
+                match &mut self.stream {
+                    Some(stream) => stream.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            // Every arm is cancel-safe: channels and streams keep what was not taken, the timer keeps its time.
+            tokio::select! {
+                biased;
+                Some(done) = self.running.next(), if !self.running.is_empty() => self.finished(done).await,
+                request = self.requests.recv() => match request {
+                    Some(request) => self.requested(request),
+                    None => return,
+                },
+                event = next_event => self.event(event),
+                () = &mut tick => {
+                    self.judge_stream();
+                    self.relist();
+                    tick = self.ports.clock.sleep(self.relist_interval());
+                }
+            }
+            self.start_looks();
+            if std::mem::take(&mut self.is_tick_stale) {
+                tick = self.ports.clock.sleep(self.relist_interval());
+            }
+        }
+    }
+
+    fn relist_interval(&self) -> Duration {
+        if self.stream_works {
+            RELIST_WITH_EVENTS
+        } else {
+            RELIST_WITHOUT_EVENTS
+        }
+    }
+
+    fn requested(&mut self, request: Request) {
+        match request {
+            Request::Look { uid, after, reply } => match self.pods.get(&uid) {
+                Some(entry) if entry.looked_at >= after => {
+                    // Whoever asked may have been cancelled.
+                    let _ = reply.send(Ok(Arc::clone(&entry.observation)));
+                }
+                Some(_) | None => {
+                    self.waiters
+                        .entry(uid.clone())
+                        .or_default()
+                        .push(Waiter { after, reply });
+                    self.enqueue(uid);
+                }
+            },
+            Request::Busy { uid } => *self.busy.entry(uid).or_default() += 1,
+            Request::Idle { uid } => {
+                if let Some(jobs) = self.busy.get_mut(&uid).filter(|jobs| **jobs > 1) {
+                    *jobs -= 1;
+                    return;
+                }
+                self.busy.remove(&uid);
+                let looked_at = self.pods.get(&uid).map(|entry| entry.looked_at);
+                let hinted_at = self.hinted.remove(&uid);
+                if hinted_at.is_some_and(|hint| looked_at.is_none_or(|look| look <= hint)) {
+                    self.enqueue(uid);
+                } else if self
+                    .pods
+                    .get(&uid)
+                    .is_some_and(|entry| entry.observation.is_empty())
+                {
+                    self.pods.remove(&uid);
+                }
+            }
+            Request::All { reply } => {
+                self.all_waiters.push(reply);
+                self.relist_anew();
+            }
+        }
+    }
+
+    fn enqueue(&mut self, uid: PodUid) {
+        if self.queued.insert(uid.clone()) {
+            self.queue.push_back(uid);
+        }
+    }
+
+    /// Starts as many looks as may run at the same time; at most one per pod.
+    fn start_looks(&mut self) {
+        let mut skipped = VecDeque::new();
+        while self.looking.len() < LOOKS_IN_FLIGHT
+            && let Some(uid) = self.queue.pop_front()
+        {
+            if self.looking.contains(&uid) {
+                skipped.push_back(uid);
+                continue;
+            }
+            self.queued.remove(&uid);
+            self.looking.insert(uid.clone());
+            self.running.push(self.look(uid));
+        }
+        while let Some(uid) = skipped.pop_back() {
+            self.queue.push_front(uid);
+        }
+    }
+
+    fn look(&self, uid: PodUid) -> BoxFuture<'static, Done> {
+        let ports = self.ports.clone();
+        let seen = self.pods.get(&uid).map(|entry| Arc::clone(&entry.observation));
+        async move {
+            // Before the lists: what happens while they are on their way may be missing in them.
+            let (began, observed_at) = (ports.clock.moment(), ports.clock.now());
+            let look = async {
+                let listed = list_pod(&ports, &uid).await?;
+                inspect(&ports, &uid, listed, seen.as_deref(), observed_at).await
+            };
+            let result = match within(ports.clock.as_ref(), LOOK_LIMIT, look).await {
+                Ok(result) => result,
+                Err(elapsed) => Err(RuntimeError::new(
+                    "look at the pod",
+                    "",
+                    RuntimeErrorKind::DeadlineExceeded,
+                    &elapsed.to_string(),
+                )),
+            };
+            Done::Look { uid, began, result }
+        }
+        .boxed()
+    }
+
+    /// Lists everything as it is from now on.
+    fn relist_anew(&mut self) {
+        if self.relisting {
+            self.relist_again = true;
+        } else {
+            self.relist();
+        }
+    }
+
+    fn relist(&mut self) {
+        if self.relisting {
+            return;
+        }
+        self.relisting = true;
+        let ports = self.ports.clone();
+        let list = async move {
+            let began = ports.clock.moment();
+            let lists = futures_util::future::try_join(
+                ports.runtime_reader.list_pod_sandboxes(None),
+                ports.runtime_reader.list_containers(None),
+            );
+            let result = match within(ports.clock.as_ref(), RELIST_LIMIT, lists).await {
+                Ok(result) => result.map(|(sandboxes, containers)| group_by_pod(sandboxes, containers)),
+                Err(elapsed) => Err(RuntimeError::new(
+                    "list pods",
+                    "",
+                    RuntimeErrorKind::DeadlineExceeded,
+                    &elapsed.to_string(),
+                )),
+            };
+            Done::Relist { began, result }
+        };
+        self.running.push(list.boxed());
+    }
+
+    async fn finished(&mut self, done: Done) {
+        match done {
+            Done::Look { uid, began, result } => {
+                self.looking.remove(&uid);
+                self.looked(uid, began, result).await;
+            }
+            Done::Relist { began, result } => {
+                self.relisting = false;
+                self.relisted(began, result).await;
+                if std::mem::take(&mut self.relist_again) {
+                    self.relist();
+                }
+            }
+            Done::StreamRetry => self.open_stream(),
+            Done::LookRetry { uid } => {
+                self.retrying.remove(&uid);
+                let now = self.ports.clock.moment();
+                self.look_or_remember(uid, now);
+            }
+            Done::AllPatienceOver => self.answer_all_now(),
+        }
+        self.tell_first_list().await;
+        self.answer_all();
+    }
+
+    async fn looked(&mut self, uid: PodUid, began: Moment, result: Result<PodObservation, RuntimeError>) {
+        self.first_looks.remove(&uid);
+        let answer = match result {
+            Ok(observation) => {
+                let observation = self.remember(&uid, began, observation).await;
+                Ok(observation)
+            }
+            Err(error) => {
+                tracing::debug!(pod = %uid, %error, "The runtime does not show the pod");
+                self.retry_look(&uid);
+                Err(error)
+            }
+        };
+        let waiters = self.waiters.remove(&uid).unwrap_or_default();
+        let (served, early): (Vec<_>, Vec<_>) = waiters
+            .into_iter()
+            .partition(|waiter| answer.is_err() || began >= waiter.after);
+        for waiter in served {
+            let _ = waiter.reply.send(answer.clone());
+        }
+        if !early.is_empty() {
+            self.waiters.insert(uid.clone(), early);
+            self.enqueue(uid);
+        }
+    }
+
+    /// What was hinted at is not known yet, and the next list may be far away.
+    fn retry_look(&mut self, uid: &PodUid) {
+        if self.retrying.insert(uid.clone()) {
+            let (clock, uid) = (Arc::clone(&self.ports.clock), uid.clone());
+            let pause = async move { clock.sleep(LOOK_RETRY).await };
+            self.running.push(pause.map(|()| Done::LookRetry { uid }).boxed());
+        }
+    }
+
+    /// Keeps the observation and tells of it when it says something new.
+    async fn remember(
+        &mut self,
+        uid: &PodUid,
+        began: Moment,
+        mut observation: PodObservation,
+    ) -> Arc<PodObservation> {
+        let owed = self.owed.remove(uid);
+        if let Some((name, namespace)) = owed.clone().filter(|_| observation.name.is_empty()) {
+            (observation.name, observation.namespace) = (name, namespace);
+        }
+        let known = self.pods.get(uid);
+        let is_news = known.is_none_or(|known| !same_facts(&known.observation, &observation));
+        let was_known = known.is_some();
+        let observation = Arc::new(observation);
+        if observation.is_empty() && !self.busy.contains_key(uid) {
+            self.pods.remove(uid);
+        } else {
+            let entry = Entry {
+                observation: Arc::clone(&observation),
+                looked_at: began,
+            };
+            self.pods.insert(uid.clone(), entry);
+        }
+        if owed.is_some() || is_news && (was_known || !observation.is_empty()) {
+            // The receiver is gone only when the agent ends.
+            let _ = self.sightings.send(Sighting::Pod(Arc::clone(&observation))).await;
+        }
+        observation
+    }
+
+    async fn relisted(&mut self, began: Moment, result: Result<BTreeMap<PodUid, Listed>, RuntimeError>) {
+        let pods = match result {
+            Ok(pods) => pods,
+            Err(error) => {
+                for waiter in self.all_waiters.drain(..) {
+                    let _ = waiter.send(Err(error.clone()));
+                }
+                tracing::debug!(%error, "The runtime does not list its pods");
+                return;
+            }
+        };
+        let first = self.listed_at.is_none();
+        self.listed_at = Some(began);
+        if first {
+            self.tell_living(&pods).await;
+        } else {
+            // Nobody saw them, so that nobody would miss them.
+            let gone: Vec<PodUid> = self
+                .owed
+                .keys()
+                .filter(|uid| !pods.contains_key(uid))
+                .cloned()
+                .collect();
+            gone.into_iter().for_each(|uid| self.look_or_remember(uid, began));
+        }
+        if !self.all_waiters.is_empty() {
+            let clock = Arc::clone(&self.ports.clock);
+            let patience = async move { clock.sleep(ALL_PATIENCE).await };
+            self.running
+                .push(patience.map(|()| Done::AllPatienceOver).boxed());
+        }
+        let mut changed: Vec<PodUid> = pods
+            .iter()
+            .filter(|(uid, listed)| {
+                self.pods
+                    .get(uid)
+                    .is_none_or(|entry| entry.looked_at < began && differs(listed, &entry.observation))
+            })
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        let vanished = self.pods.iter().filter(|(uid, entry)| {
+            entry.looked_at < began && !pods.contains_key(uid) && !entry.observation.is_empty()
+        });
+        changed.extend(vanished.map(|(uid, _)| uid.clone()));
+        for uid in changed {
+            if first {
+                self.first_looks.insert(uid.clone());
+            }
+            self.look_or_remember(uid, began);
+        }
+    }
+
+    /// A job looks at its pod itself, so that a hint about it waits for the job's end.
+    fn look_or_remember(&mut self, uid: PodUid, hinted_at: Moment) {
+        if self.busy.contains_key(&uid) {
+            self.hinted.insert(uid, hinted_at);
+        } else {
+            self.enqueue(uid);
+        }
+    }
+
+    /// Who holds which name must not wait for a look that may hang.
+    async fn tell_living(&mut self, pods: &BTreeMap<PodUid, Listed>) {
+        let living: Vec<(String, String, PodUid)> = pods
+            .iter()
+            .filter(|(_, listed)| listed.lives())
+            .map(|(uid, listed)| (listed.name.clone(), listed.namespace.clone(), uid.clone()))
+            .collect();
+        let owed = living.iter().cloned();
+        self.owed
+            .extend(owed.map(|(name, namespace, uid)| (uid, (name, namespace))));
+        let _ = self.sightings.send(Sighting::Living(living)).await;
+    }
+
+    async fn tell_first_list(&mut self) {
+        if self.listed_at.is_some() && !self.first_list_told && self.first_looks.is_empty() {
+            self.first_list_told = true;
+            let _ = self.sightings.send(Sighting::FirstListDone).await;
+        }
+    }
+
+    fn answer_all(&mut self) {
+        if !self.relisting && self.queue.is_empty() && self.looking.is_empty() {
+            self.answer_all_now();
+        }
+    }
+
+    fn answer_all_now(&mut self) {
+        if self.all_waiters.is_empty() {
+            return;
+        }
+        let all: Vec<_> = self
+            .pods
+            .values()
+            .map(|entry| Arc::clone(&entry.observation))
+            .filter(|observation| !observation.is_empty())
+            .collect();
+        for waiter in self.all_waiters.drain(..) {
+            let _ = waiter.send(Ok(all.clone()));
+        }
+    }
+
+    fn open_stream(&mut self) {
+        self.stream = Some(self.ports.runtime_reader.container_events());
+        self.stream_opened_at = self.ports.clock.moment();
+    }
+
+    /// A runtime without events says so at once; a stream that is still open has them.
+    fn judge_stream(&mut self) {
+        let open_for = self.ports.clock.moment().since(self.stream_opened_at);
+        if self.stream.is_some() && !self.stream_works && open_for >= RELIST_WITHOUT_EVENTS {
+            self.stream_works = true;
+            tracing::info!("The runtime tells of container events; lists are a safety net now");
+        }
+    }
+
+    fn event(&mut self, event: Option<Result<v1::ContainerEventResponse, RuntimeError>>) {
+        match event {
+            Some(Ok(event)) => {
+                self.stream_retry = STREAM_RETRY;
+                self.hint(&event);
+            }
+            Some(Err(error)) if error.kind() == RuntimeErrorKind::Unimplemented => {
+                if self.stream_retry != STREAM_RETRY_UNIMPLEMENTED {
+                    tracing::info!("The runtime has no container events; pods are listed every second");
+                }
+                self.stream_ended(STREAM_RETRY_UNIMPLEMENTED);
+            }
+            Some(Err(error)) => {
+                tracing::debug!(%error, "The stream of container events broke");
+                self.stream_ended((self.stream_retry * 2).min(STREAM_RETRY_MAX));
+            }
+            None => self.stream_ended((self.stream_retry * 2).min(STREAM_RETRY_MAX)),
+        }
+    }
+
+    fn stream_ended(&mut self, next_retry: Duration) {
+        self.stream = None;
+        if self.stream_works {
+            self.stream_works = false;
+            tracing::info!("The runtime tells of no container events any more; pods are listed every second");
+            // What happened since the last event is not known.
+            self.is_tick_stale = true;
+            self.relist_anew();
+        }
+        let pause = self.stream_retry;
+        self.stream_retry = next_retry;
+        let clock = Arc::clone(&self.ports.clock);
+        self.running.push(
+            async move { clock.sleep(pause).await }
+                .map(|()| Done::StreamRetry)
+                .boxed(),
+        );
+    }
+
+    fn hint(&mut self, event: &v1::ContainerEventResponse) {
+        let uid = event
+            .pod_sandbox_status
+            .as_ref()
+            .and_then(|status| status.metadata.as_ref())
+            .map(|metadata| PodUid::new(metadata.uid.clone()))
+            .filter(|uid| !uid.is_empty());
+        let Some(uid) = uid else {
+            // Nobody can say which pod it is about.
+            return self.relist_anew();
+        };
+        if self.is_old_news(&uid, event.created_at) {
+            return;
+        }
+        let now = self.ports.clock.moment();
+        self.look_or_remember(uid, now);
+    }
+
+    /// Whether a look began after the event. A clock that was set back makes the comparison worthless.
+    fn is_old_news(&self, uid: &PodUid, event_unix_nanos: i64) -> bool {
+        let now = self.ports.clock.now();
+        self.pods.get(uid).is_some_and(|entry| {
+            let seen_at = entry.observation.observed_at;
+            seen_at <= now && event_unix_nanos < seen_at.unix_nanos() && event_unix_nanos < 0
+        })
+    }
+}
+
+/// Whether two observations say the same; when they were made does not count.
+pub(crate) fn same_facts(left: &PodObservation, right: &PodObservation) -> bool {
+    left.sandboxes == right.sandboxes && left.containers == right.containers && left.ips == right.ips
+}

@@ -1,0 +1,107 @@
+//! One pod as the sync loop knows it.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use rubelet_lifecycle::pod_state::PodState;
+use rubelet_lifecycle::status::{Eviction, StatusGates, published_status};
+use rubelet_model::Timestamp;
+use rubelet_model::observation::{PodObservation, PodUid, SandboxObservation};
+use rubelet_ports::Moment;
+use tokio::sync::watch;
+
+use super::explain::is_ready;
+use crate::job::PodWork;
+use crate::recorder::FlightRecorder;
+use crate::waits::Waits;
+
+/// A job in hand.
+pub(super) struct RunningJob {
+    /// Tells answers of this job from those of an earlier one.
+    pub(super) number: u64,
+    pub(super) cancel: watch::Sender<bool>,
+    /// The last news of the pod since the job began. The job may have looked before that.
+    pub(super) sighted: Option<Arc<PodObservation>>,
+}
+
+pub(super) struct Entry {
+    /// The newest definition; of an orphan its name and namespace only.
+    pub(super) pod: Arc<Pod>,
+    /// `name_namespace`
+    pub(super) full_name: String,
+    pub(super) qos_class: &'static str,
+    pub(super) state: PodState,
+    /// With the job while one runs.
+    pub(super) work: Option<PodWork>,
+    pub(super) job: Option<RunningJob>,
+    pub(super) waits: Waits,
+    pub(super) recorder: FlightRecorder,
+    /// The newest status that a job derived.
+    pub(super) derived: Option<Arc<PodStatus>>,
+    /// What is shown: a terminal phase waits there until nothing runs.
+    pub(super) shown: PodStatus,
+    pub(super) eviction: Option<Eviction>,
+    /// When the pod is looked at again.
+    pub(super) wake_at: Option<Moment>,
+    /// Since when the last job has been over.
+    pub(super) resting_since: Option<Timestamp>,
+}
+
+impl Entry {
+    /// Brings what is shown up to date. The answer is whether the phase or the readiness changed.
+    pub(super) fn show(&mut self, gates: StatusGates, now: Timestamp) -> bool {
+        let Some(derived) = &self.derived else {
+            return false;
+        };
+        let shown = published_status(&self.pod, &self.shown, derived, self.state.may_run(), gates, now);
+        let summary = |status: &PodStatus| (status.phase.clone(), is_ready(status));
+        let changed = summary(&shown) != summary(&self.shown);
+        self.shown = shown;
+        changed
+    }
+
+    /// The pod as others see it.
+    pub(super) fn view(&self) -> Arc<Pod> {
+        let mut pod = self.pod.as_ref().clone();
+        pod.status = Some(self.shown.clone());
+        Arc::new(pod)
+    }
+}
+
+/// A pod that this node cannot run yet.
+pub(super) struct Refused {
+    pub(super) pod: Arc<Pod>,
+    pub(super) message: String,
+    pub(super) since: Timestamp,
+}
+
+pub(super) fn uid_of(pod: &Pod) -> PodUid {
+    PodUid::new(pod.metadata.uid.clone().unwrap_or_default())
+}
+
+pub(super) fn full_name(name: &str, namespace: &str) -> String {
+    format!("{name}_{namespace}")
+}
+
+pub(super) fn full_name_of(pod: &Pod) -> String {
+    let metadata = &pod.metadata;
+    full_name(
+        metadata.name.as_deref().unwrap_or_default(),
+        metadata.namespace.as_deref().unwrap_or_default(),
+    )
+}
+
+/// Whether anything of the pod lives: a dead container or sandbox is garbage and no more.
+pub(super) fn lives(observation: &PodObservation) -> bool {
+    observation.running_containers().next().is_some()
+        || observation.sandboxes.iter().any(SandboxObservation::is_ready)
+}
+
+/// As much of a pod as the runtime knows.
+pub(super) fn pod_of(observation: &PodObservation) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.name = Some(observation.name.clone());
+    pod.metadata.namespace = Some(observation.namespace.clone());
+    pod.metadata.uid = Some(observation.uid.to_string());
+    pod
+}

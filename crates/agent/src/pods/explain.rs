@@ -1,0 +1,156 @@
+//! Why a pod is not ready, or not gone: the one thing that it waits for.
+//!
+//! Owns the choice of that thing. The words come from the named waits and from the pod's status.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use rubelet_lifecycle::pod_state::PodState;
+use rubelet_lifecycle::status::find_condition;
+use rubelet_model::Timestamp;
+use rubelet_model::explanation::{PodExplanation, WaitExplanation};
+
+use super::entry::Entry;
+use super::{Pods, Refused};
+
+pub(super) fn is_ready(status: &PodStatus) -> bool {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    find_condition(conditions, "Ready").is_some_and(|condition| condition.status == "True")
+}
+
+fn regular(status: &PodStatus) -> &[ContainerStatus] {
+    status.container_statuses.as_deref().unwrap_or_default()
+}
+
+fn all(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    lists.into_iter().flatten().flatten()
+}
+
+impl Pods {
+    pub(super) fn explanations(&self) -> Vec<PodExplanation> {
+        let refused = self.refused.values().map(|refused| self.explain_refused(refused));
+        let known = self.pods.values().map(|entry| self.explain(entry));
+        let mut explanations: Vec<PodExplanation> = refused.chain(known).collect();
+        explanations.sort_by(|left, right| {
+            (&left.namespace, &left.name, &left.uid).cmp(&(&right.namespace, &right.name, &right.uid))
+        });
+        explanations
+    }
+
+    fn explain_refused(&self, refused: &Refused) -> PodExplanation {
+        let metadata = &refused.pod.metadata;
+        let containers = refused.pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+        PodExplanation {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: super::uid_of(&refused.pod),
+            phase: "Failed".to_owned(),
+            containers_ready: 0,
+            containers,
+            restarts: 0,
+            waits_for: Some(self.waiting(
+                "a manifest without what is not supported yet",
+                refused.since,
+                Some(refused.message.clone()),
+            )),
+        }
+    }
+
+    fn explain(&self, entry: &Entry) -> PodExplanation {
+        let metadata = &entry.pod.metadata;
+        let status = &entry.shown;
+        let phase = match entry.state {
+            PodState::Terminating { .. } => "Terminating".to_owned(),
+            PodState::Absent
+            | PodState::Waiting { .. }
+            | PodState::Syncing { .. }
+            | PodState::Terminated { .. }
+            | PodState::Finished { .. } => status.phase.clone().unwrap_or_default(),
+        };
+        PodExplanation {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: super::uid_of(&entry.pod),
+            phase,
+            containers_ready: regular(status).iter().filter(|one| one.ready).count(),
+            containers: entry.pod.spec.as_ref().map_or(0, |spec| spec.containers.len()),
+            restarts: all(status).map(|one| i64::from(one.restart_count)).sum(),
+            waits_for: self.waits_for(entry),
+        }
+    }
+
+    fn waiting(
+        &self,
+        what: impl Into<String>,
+        since: Timestamp,
+        last_error: Option<String>,
+    ) -> WaitExplanation {
+        WaitExplanation {
+            what: what.into(),
+            since,
+            age_seconds: self.now().since(since).as_secs(),
+            last_error,
+        }
+    }
+
+    fn waits_for(&self, entry: &Entry) -> Option<WaitExplanation> {
+        if let (Some(_), Some(wait)) = (&entry.job, entry.waits.current()) {
+            return Some(wait);
+        }
+        let since = entry.resting_since.unwrap_or(self.shared.started_at);
+        let last_error = entry.waits.last_error();
+        match entry.state {
+            PodState::Waiting { .. } if !self.are_names_known => {
+                Some(self.waiting("the container runtime's first list of pods", since, last_error))
+            }
+            PodState::Waiting { .. } => {
+                let holder = self.names.holder(&entry.full_name);
+                let holder = holder.map(ToString::to_string).unwrap_or_default();
+                let what = format!("the end of the static pod with the same name and uid {holder}");
+                Some(self.waiting(what, since, last_error))
+            }
+            PodState::Syncing { .. } => self.explain_resting(&entry.shown, since, last_error),
+            PodState::Terminating { .. } | PodState::Terminated { .. } => {
+                Some(self.waiting("another try to end the pod", since, last_error))
+            }
+            PodState::Absent | PodState::Finished { .. } => None,
+        }
+    }
+
+    /// A pod that nobody works on and that is not ready waits for one of its containers.
+    fn explain_resting(
+        &self,
+        status: &PodStatus,
+        since: Timestamp,
+        last_error: Option<String>,
+    ) -> Option<WaitExplanation> {
+        if is_ready(status) {
+            return None;
+        }
+        let state = |one: &ContainerStatus| one.state.clone().unwrap_or_default();
+        let unready = || all(status).filter(|one| !one.ready);
+        let waiting = unready().find_map(|one| {
+            let waiting = state(one).waiting?;
+            let reason = waiting.reason.filter(|reason| !reason.is_empty())?;
+            let starts = !matches!(reason.as_str(), "PodInitializing" | "ContainerCreating");
+            starts.then(|| (one.name.clone(), reason, waiting.message))
+        });
+        if let Some((name, reason, message)) = waiting {
+            let what = format!("the next try of container {name} ({reason})");
+            return Some(self.waiting(what, since, message.or(last_error)));
+        }
+        let running = unready().find(|one| state(one).running.is_some());
+        if let Some(one) = running {
+            let what = match status
+                .init_container_statuses
+                .iter()
+                .flatten()
+                .any(|init| init.name == one.name)
+            {
+                true => format!("init container {} to end", one.name),
+                false => format!("container {} to be ready", one.name),
+            };
+            return Some(self.waiting(what, since, last_error));
+        }
+        Some(self.waiting("the next look at the pod", since, last_error))
+    }
+}

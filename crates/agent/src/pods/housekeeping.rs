@@ -1,0 +1,161 @@
+//! The safety net: what should have come by an event and did not, and the garbage.
+//!
+//! Owns the order, which is upstream's: known pods first, then what is desired and unknown, then what the runtime has and
+//! nobody wants, then garbage. Until every source has delivered, it does nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rubelet_lifecycle::garbage::{PodFate, PodFates};
+use rubelet_lifecycle::pod_state::{Event, PodState, UpdateKind};
+use rubelet_model::observation::PodUid;
+use rubelet_ports::Moment;
+
+use super::Pods;
+use crate::garbage::GarbageScope;
+
+/// How often everything is searched for garbage.
+const GARBAGE_INTERVAL: Duration = Duration::from_secs(60);
+/// What a pod leaves behind goes this long after it: stopping others comes first.
+const GARBAGE_DELAY: Duration = Duration::from_secs(5);
+/// With more pods than this, one search of everything is less work.
+const MAX_SINGLE_PODS: usize = 8;
+
+/// Whose garbage is to be collected, and when.
+#[derive(Default)]
+pub(super) struct Schedule {
+    last: Option<Moment>,
+    gone: BTreeSet<PodUid>,
+    restarted: BTreeSet<PodUid>,
+    since: Option<Moment>,
+}
+
+impl Schedule {
+    /// A pod left; what it used can go soon.
+    pub(super) fn pod_gone(&mut self, uid: PodUid) {
+        self.gone.insert(uid);
+    }
+
+    /// A container was started again; its older predecessors can go.
+    pub(super) fn container_restarted(&mut self, uid: PodUid) {
+        self.restarted.insert(uid);
+    }
+
+    /// What to collect now.
+    fn due(&mut self, now: Moment) -> Vec<GarbageScope> {
+        let waiting = self.gone.len() + self.restarted.len();
+        if waiting > 0 && self.since.is_none() {
+            self.since = Some(now);
+        }
+        let is_time = self.since.is_some_and(|since| now.since(since) >= GARBAGE_DELAY);
+        let is_full_time = self.last.is_none_or(|last| now.since(last) >= GARBAGE_INTERVAL);
+        if !is_time && !is_full_time {
+            return Vec::new();
+        }
+        self.since = None;
+        let (gone, restarted) = (
+            std::mem::take(&mut self.gone),
+            std::mem::take(&mut self.restarted),
+        );
+        if is_full_time || waiting > MAX_SINGLE_PODS {
+            self.last = Some(now);
+            return vec![GarbageScope::Node];
+        }
+        let gone = gone.into_iter().map(GarbageScope::Pod);
+        gone.chain(restarted.into_iter().map(GarbageScope::DeadContainers))
+            .collect()
+    }
+}
+
+impl Pods {
+    pub(super) fn keep_house(&mut self) {
+        if !self.sources_ready || !self.is_first_list_done {
+            return;
+        }
+        let begun = self.shared.ports.clock.moment();
+        for (uid, is_finished) in self.ends() {
+            let is_desired = self.desired.contains_key(&uid);
+            if is_finished {
+                self.stop_late_comers(&uid);
+            }
+            let is_at_work = self.pods.get(&uid).is_some_and(|entry| entry.job.is_some());
+            if is_finished && is_at_work {
+                continue;
+            }
+            let is_waiting = self
+                .pods
+                .get(&uid)
+                .is_some_and(|entry| super::is_waiting(&entry.state));
+            if is_waiting && !is_desired {
+                // What it has in the runtime ends before its name is free.
+                self.unwanted(&uid);
+            } else {
+                self.apply(&uid, Event::Housekeeping { is_desired });
+            }
+            self.check_deadline(&uid);
+        }
+        let unknown: Vec<PodUid> = self
+            .desired
+            .keys()
+            .filter(|uid| !self.pods.contains_key(uid) && !self.refused.contains_key(uid))
+            .cloned()
+            .collect();
+        for uid in unknown {
+            self.update(&uid, UpdateKind::Create);
+        }
+        let unwanted: Vec<PodUid> = self
+            .seen
+            .keys()
+            .filter(|uid| !self.pods.contains_key(uid))
+            .cloned()
+            .collect();
+        for uid in unwanted {
+            self.orphan_sighted(&uid);
+        }
+        self.collect_garbage();
+        let took = self.shared.ports.clock.moment().since(begun);
+        if took > Duration::from_secs(1) {
+            tracing::error!(took_ms = took.as_millis() as u64, "Housekeeping took too long");
+        }
+    }
+
+    /// Every pod, and whether it is finished.
+    fn ends(&self) -> Vec<(PodUid, bool)> {
+        let is_finished = |state: &PodState| matches!(state, PodState::Finished { .. });
+        self.pods
+            .iter()
+            .map(|(uid, entry)| (uid.clone(), is_finished(&entry.state)))
+            .collect()
+    }
+
+    fn collect_garbage(&mut self) {
+        let now = self.shared.ports.clock.moment();
+        for scope in self.garbage.due(now) {
+            // A collector that is behind finds it with its next search of everything.
+            let _ = self.garbage_scopes.try_send(scope);
+        }
+    }
+
+    /// Tells the collector what becomes of the pods. It has to know a pod before anything of it is made.
+    pub(super) fn publish_fates(&self) {
+        let of_entries = self.pods.iter().map(|(uid, entry)| {
+            let fate = match entry.state {
+                state if state.may_content_go() => PodFate::ContentMayGo,
+                PodState::Terminated { .. } | PodState::Finished { .. } => PodFate::Ended,
+                PodState::Absent
+                | PodState::Waiting { .. }
+                | PodState::Syncing { .. }
+                | PodState::Terminating { .. } => PodFate::Lives,
+            };
+            (uid.clone(), fate)
+        });
+        let desired = self.desired.keys().map(|uid| (uid.clone(), PodFate::Lives));
+        let fates = PodFates {
+            known: desired.chain(of_entries).collect(),
+            sources_ready: self.sources_ready && self.is_first_list_done,
+            also_of_ended_pods: false,
+        };
+        self.fates.send_replace(Arc::new(fates));
+    }
+}

@@ -1,0 +1,801 @@
+//! The sync loop: every pod's state, and what each event makes of it.
+//!
+//! Owns the desired pods, the state machine of each, who holds which static pod's name, and when a pod is looked at again. It
+//! runs no call itself: an effect of the state machine becomes a job, one at most per pod, and the job's outcome becomes the
+//! next event. Work is started by events; ticks are only a safety net.
+
+mod entry;
+mod explain;
+mod housekeeping;
+mod query;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use rubelet_lifecycle::configuration::unsupported;
+use rubelet_lifecycle::deliberate::{Bug, is_on};
+use rubelet_lifecycle::garbage::PodFates;
+use rubelet_lifecycle::pod_state::{
+    ActiveDeadline, DEADLINE_MESSAGE, DEADLINE_REASON, Effect, EndCause, Event, Job, KillRequest,
+    MIN_GRACE_SECONDS, Outcome, PodFacts, PodState, Requeue, Retry, StaticNames, UpdateKind, active_deadline,
+    step,
+};
+use rubelet_lifecycle::status::{Eviction, rejected_status};
+use rubelet_model::Timestamp;
+use rubelet_model::observation::{PodObservation, PodUid};
+use rubelet_ports::{Moment, PodEvent};
+use rubelet_resources::{PodDemand, qos_class};
+use tokio::sync::{mpsc, watch};
+
+use crate::garbage::{GarbageCollector, GarbagePorts, GarbageScope, GarbageSettings};
+use crate::job::{PodJob, PodWork, Progress, Report, Shared};
+use crate::observer::{Sighting, same_facts};
+use crate::recorder::FlightRecorder;
+use crate::sources::{Merger, PodChange, SourceSet};
+use crate::supervisor::{Panicked, Supervisor};
+use crate::waits::Waits;
+use entry::{Entry, Refused, RunningJob, full_name, full_name_of, lives, pod_of, uid_of};
+pub(crate) use query::Query;
+
+/// Safety net for everything that should have come by an event.
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(2);
+/// Why a pod is refused that needs something which is not built yet.
+const NOT_SUPPORTED: &str = "NotSupported";
+
+/// The end of a job.
+pub(crate) struct JobDone {
+    uid: PodUid,
+    number: u64,
+    result: Result<Report, Panicked>,
+}
+
+/// What the sync loop listens to.
+pub(crate) struct Inputs {
+    pub(crate) sources: mpsc::Receiver<SourceSet>,
+    pub(crate) sightings: mpsc::Receiver<Sighting>,
+    pub(crate) queries: mpsc::Receiver<Query>,
+}
+
+/// When the loop last turned, in nanoseconds of the clock's moments; read by the health check.
+pub(crate) type Heartbeat = Arc<AtomicU64>;
+
+pub(crate) struct Pods {
+    shared: Arc<Shared>,
+    supervisor: Supervisor,
+    merger: Merger,
+    heartbeat: Heartbeat,
+    desired: BTreeMap<PodUid, Arc<Pod>>,
+    refused: BTreeMap<PodUid, Refused>,
+    pods: BTreeMap<PodUid, Entry>,
+    /// What the runtime has, also of pods that nobody wants.
+    seen: BTreeMap<PodUid, Arc<PodObservation>>,
+    names: StaticNames,
+    /// Static pods that came before it was known what runs under their names.
+    unqueued: Vec<PodUid>,
+    wakes: BTreeSet<(Moment, PodUid)>,
+    /// What lived in the runtime at the start is in line for its name.
+    are_names_known: bool,
+    is_first_list_done: bool,
+    sources_ready: bool,
+    next_job: u64,
+    garbage: housekeeping::Schedule,
+    progress: mpsc::Sender<Progress>,
+    done: mpsc::Sender<JobDone>,
+    garbage_scopes: mpsc::Sender<GarbageScope>,
+    fates: watch::Sender<Arc<PodFates>>,
+    are_fates_stale: bool,
+}
+
+/// What jobs send back.
+struct Answers {
+    progress: mpsc::Receiver<Progress>,
+    done: mpsc::Receiver<JobDone>,
+}
+
+impl Pods {
+    /// Runs until nobody holds the other ends any more.
+    pub(crate) async fn run(
+        shared: Arc<Shared>,
+        supervisor: Supervisor,
+        merger: Merger,
+        heartbeat: Heartbeat,
+        mut inputs: Inputs,
+    ) {
+        // Every job can leave a few messages without waiting.
+        let (progress, progress_receiver) = mpsc::channel(256);
+        let (done, done_receiver) = mpsc::channel(256);
+        let mut answers = Answers {
+            progress: progress_receiver,
+            done: done_receiver,
+        };
+        let (garbage_scopes, scopes) = mpsc::channel(64);
+        let (fates, fates_receiver) = watch::channel(Arc::default());
+        supervisor.spawn(
+            "garbage",
+            collect_garbage(Arc::clone(&shared), scopes, fates_receiver),
+        );
+        let sources_ready = merger.seen_all();
+        let mut pods = Self {
+            shared,
+            supervisor,
+            merger,
+            heartbeat,
+            desired: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            names: StaticNames::default(),
+            unqueued: Vec::new(),
+            wakes: BTreeSet::new(),
+            are_names_known: false,
+            is_first_list_done: false,
+            sources_ready,
+            next_job: 0,
+            garbage: housekeeping::Schedule::default(),
+            progress,
+            done,
+            garbage_scopes,
+            fates,
+            are_fates_stale: true,
+        };
+        pods.turn_forever(&mut inputs, &mut answers).await;
+    }
+
+    async fn turn_forever(&mut self, inputs: &mut Inputs, answers: &mut Answers) {
+        let clock = Arc::clone(&self.shared.ports.clock);
+        let mut housekeeping = clock.sleep(HOUSEKEEPING_INTERVAL);
+        let mut sources_open = true;
+        let mut health = self.shared.health.clone();
+        loop {
+            let beat = clock.moment().since(Moment::default()).as_nanos();
+            self.heartbeat
+                .store(u64::try_from(beat).unwrap_or(u64::MAX), Ordering::Relaxed);
+            if std::mem::take(&mut self.are_fates_stale) {
+                self.publish_fates();
+            }
+            let wake = self.next_wake();
+            // Every arm is cancel-safe: channels keep what was not taken, timers are made anew or kept.
+            tokio::select! {
+                biased;
+                // Before the ends of jobs: what a job saw itself is no reason for another one.
+                sighting = inputs.sightings.recv() => match sighting {
+                    Some(sighting) => self.sighted(sighting),
+                    None => return,
+                },
+                Some(progress) = answers.progress.recv() => self.progressed(progress),
+                Some(done) = answers.done.recv() => self.job_done(done),
+                set = inputs.sources.recv(), if sources_open => match set {
+                    Some(set) => self.delivered(set),
+                    None => sources_open = false,
+                },
+                query = inputs.queries.recv() => match query {
+                    Some(query) => self.answer(query),
+                    None => return,
+                },
+                Ok(()) = health.changed() => {
+                    let is_ready = health.borrow_and_update().runtime_problem.is_none();
+                    if is_ready {
+                        self.runtime_is_back();
+                    }
+                }
+                () = wait_until(clock.as_ref(), wake) => self.wake_up(),
+                () = &mut housekeeping => {
+                    self.keep_house();
+                    housekeeping = clock.sleep(HOUSEKEEPING_INTERVAL);
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.shared.ports.clock.now()
+    }
+
+    // ---- what is desired
+
+    fn delivered(&mut self, set: SourceSet) {
+        let now = self.now();
+        let merged = self.merger.merge(set, now);
+        for duplicate in merged.duplicates {
+            self.shared.ports.events.record(
+                &duplicate.pod,
+                PodEvent::warning("FailedValidation", duplicate.message.clone()),
+            );
+        }
+        let became_ready = !self.sources_ready && self.merger.seen_all();
+        for change in merged.changes {
+            self.changed(change);
+        }
+        if became_ready {
+            self.sources_ready = true;
+            tracing::info!(pods = self.desired.len(), "Every pod source has delivered");
+            self.keep_house();
+        }
+    }
+
+    fn changed(&mut self, change: PodChange) {
+        self.are_fates_stale = true;
+        match change {
+            PodChange::Add(pod) => self.wanted(pod, UpdateKind::Create),
+            PodChange::Update(pod) | PodChange::Delete(pod) => self.wanted(pod, UpdateKind::Update),
+            PodChange::Reconcile(pod) => {
+                self.desired.insert(uid_of(&pod), pod);
+            }
+            PodChange::Remove(pod) => {
+                let uid = uid_of(&pod);
+                self.desired.remove(&uid);
+                if self.refused.remove(&uid).is_some() {
+                    return;
+                }
+                // Before every source has delivered, another one may still want it.
+                if self.sources_ready {
+                    self.unwanted(&uid);
+                }
+            }
+        }
+    }
+
+    /// No source has the pod any more.
+    fn unwanted(&mut self, uid: &PodUid) {
+        let Some(entry) = self.pods.get(uid) else { return };
+        let is_waiting = is_waiting(&entry.state);
+        let runs = self.seen.get(uid).is_some_and(|seen| lives(seen));
+        if is_waiting && runs {
+            // It ran before this agent did and ends as its definition says.
+            self.apply(uid, Event::FoundInRuntime);
+        } else if !is_waiting || self.is_first_list_done {
+            let request = KillRequest {
+                cause: EndCause::Removed,
+                grace_seconds: None,
+            };
+            self.apply(uid, Event::Kill(request));
+        }
+    }
+
+    fn wanted(&mut self, pod: Arc<Pod>, kind: UpdateKind) {
+        let uid = uid_of(&pod);
+        self.desired.insert(uid.clone(), Arc::clone(&pod));
+        if let Some(message) = problems_of(&pod) {
+            return self.refuse(uid, pod, message, kind);
+        }
+        let kind = match self.refused.remove(&uid) {
+            Some(_) => UpdateKind::Create,
+            None => kind,
+        };
+        self.update(&uid, kind);
+    }
+
+    /// Says that the pod cannot run here. What already runs of it is left alone.
+    fn refuse(&mut self, uid: PodUid, pod: Arc<Pod>, message: String, kind: UpdateKind) {
+        let event = PodEvent::warning(NOT_SUPPORTED, message.clone());
+        self.shared.ports.events.record(&pod, event);
+        if let Some(entry) = self.pods.get(&uid) {
+            if entry.state.ending().is_some() {
+                // When the old one is gone, the refusal is what is left.
+                return self.update(&uid, kind);
+            }
+            tracing::warn!(pod = %uid, message, "The pod's new version is not supported; the last good one goes on");
+            return;
+        }
+        let since = self.now();
+        self.refused.insert(uid, Refused { pod, message, since });
+    }
+
+    /// The status of a refused pod.
+    fn refused_status(&self, refused: &Refused) -> PodStatus {
+        let class = self.qos_class_of(&refused.pod);
+        rejected_status(class, NOT_SUPPORTED, &refused.message)
+    }
+
+    fn qos_class_of(&self, pod: &Pod) -> &'static str {
+        let demand = PodDemand::read(pod);
+        // Quantities were checked when the manifest was read.
+        demand.map_or("BestEffort", |demand| {
+            qos_class(&demand, &self.shared.settings.node.rules).as_str()
+        })
+    }
+
+    /// Tells the state machine about the newest definition of a desired pod.
+    fn update(&mut self, uid: &PodUid, kind: UpdateKind) {
+        let Some(pod) = self.desired.get(uid).cloned() else {
+            return;
+        };
+        if !self.pods.contains_key(uid) {
+            let entry = self.new_entry(Arc::clone(&pod));
+            self.pods.insert(uid.clone(), entry);
+            self.publish_fates();
+        } else if let Some(entry) = self.pods.get_mut(uid)
+            && entry.state.ending().is_none()
+        {
+            entry.pod = Arc::clone(&pod);
+        }
+        let event = Event::Update {
+            kind,
+            pod: PodFacts::of(&pod),
+            is_idle: !self.seen.get(uid).is_some_and(|seen| lives(seen)),
+        };
+        self.apply(uid, event);
+    }
+
+    fn new_entry(&self, pod: Arc<Pod>) -> Entry {
+        let clock = &self.shared.ports.clock;
+        Entry {
+            full_name: full_name_of(&pod),
+            qos_class: self.qos_class_of(&pod),
+            state: PodState::Absent,
+            work: Some(PodWork::new(&self.shared.settings, clock.moment())),
+            job: None,
+            waits: Waits::new(Arc::clone(clock)),
+            recorder: FlightRecorder::default(),
+            derived: None,
+            shown: pod.status.clone().unwrap_or_default(),
+            eviction: None,
+            wake_at: None,
+            resting_since: Some(clock.now()),
+            pod,
+        }
+    }
+
+    // ---- what is seen
+
+    fn sighted(&mut self, sighting: Sighting) {
+        let observation = match sighting {
+            Sighting::Pod(observation) => observation,
+            Sighting::Living(living) => return self.names_known(&living),
+            Sighting::FirstListDone => return self.first_list_done(),
+        };
+        let uid = observation.uid.clone();
+        if observation.is_empty() {
+            self.seen.remove(&uid);
+        } else {
+            self.seen.insert(uid.clone(), Arc::clone(&observation));
+        }
+        let job = self.pods.get_mut(&uid).map(|entry| entry.job.as_mut());
+        match job {
+            // The job sees for itself, unless its last look is already behind it.
+            Some(Some(job)) => job.sighted = Some(observation),
+            Some(None) => self.look_again(&uid),
+            None if lives(&observation) => self.orphan_sighted(&uid),
+            None => {
+                // It may have held its name since the first list.
+                let name = full_name(&observation.name, &observation.namespace);
+                if let Some(next) = self.names.release(&name, &uid) {
+                    self.apply(&next, Event::StartAllowed);
+                }
+            }
+        }
+    }
+
+    /// The runtime is back: what failed meanwhile is tried again at once.
+    fn runtime_is_back(&mut self) {
+        let failed: Vec<PodUid> = self
+            .pods
+            .iter()
+            .filter(|(_, entry)| entry.wake_at.is_some() && entry.waits.last_error().is_some())
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in failed {
+            self.look_again(&uid);
+        }
+    }
+
+    fn look_again(&mut self, uid: &PodUid) {
+        let Some(entry) = self.pods.get(uid) else { return };
+        let event = Event::Update {
+            kind: UpdateKind::Sync,
+            pod: PodFacts::of(&entry.pod),
+            is_idle: false,
+        };
+        match entry.state {
+            PodState::Syncing { .. } | PodState::Terminating { .. } => self.apply(uid, event),
+            PodState::Finished { .. } => self.stop_late_comers(uid),
+            PodState::Absent | PodState::Waiting { .. } | PodState::Terminated { .. } => {}
+        }
+    }
+
+    /// A call that was given up may have its effect long after the pod's end: what it has made is stopped again.
+    fn stop_late_comers(&mut self, uid: &PodUid) {
+        let runs = self.seen.get(uid).is_some_and(|seen| lives(seen));
+        if runs && self.pods.get(uid).is_some_and(|entry| entry.job.is_none()) {
+            let grace_seconds = MIN_GRACE_SECONDS;
+            self.run_job(uid, Job::TerminateOrphan { grace_seconds });
+        }
+    }
+
+    /// What the runtime has and nobody wants has to go, once everybody could say what they want.
+    fn orphan_sighted(&mut self, uid: &PodUid) {
+        let may_stop = self.sources_ready || is_on(Bug::DeleteBeforeSources);
+        if !may_stop || self.desired.contains_key(uid) {
+            return;
+        }
+        let Some(observation) = self.seen.get(uid).filter(|seen| lives(seen)).cloned() else {
+            return;
+        };
+        tracing::info!(
+            namespace = observation.namespace,
+            pod = observation.name,
+            %uid,
+            "Nobody wants this pod any more; it is stopped"
+        );
+        let entry = self.new_entry(Arc::new(pod_of(&observation)));
+        self.pods.insert(uid.clone(), entry);
+        self.apply(uid, Event::FoundInRuntime);
+    }
+
+    /// Now it is known what runs under which name, and the static pods may queue behind it.
+    fn names_known(&mut self, living: &[(String, String, PodUid)]) {
+        self.are_names_known = true;
+        // One that nobody wants any more stays where it is: what it has in the runtime is not known yet.
+        let mut unqueued = std::mem::take(&mut self.unqueued);
+        unqueued.retain(|uid| self.desired.contains_key(uid));
+        for (name, namespace, uid) in living {
+            if unqueued.contains(uid) {
+                self.queue_by_name(uid);
+            } else if !self.pods.contains_key(uid) {
+                self.names.queue(&full_name(name, namespace), uid);
+            }
+        }
+        for uid in unqueued {
+            self.queue_by_name(&uid);
+        }
+    }
+
+    fn first_list_done(&mut self) {
+        self.is_first_list_done = true;
+        self.keep_house();
+    }
+
+    // ---- the state machine
+
+    /// Takes an event through the state machine, with everything that follows from it.
+    fn apply(&mut self, uid: &PodUid, event: Event) {
+        let mut events = VecDeque::from([(uid.clone(), event)]);
+        while let Some((uid, event)) = events.pop_front() {
+            let now = self.now();
+            let gates = self.shared.settings.status_gates;
+            let Some(entry) = self.pods.get_mut(&uid) else {
+                continue;
+            };
+            let before = entry.state;
+            let (next, effects) = step(before, event, now);
+            if next != before || !effects.is_empty() {
+                entry.recorder.step(now, (before, event), (next, effects.clone()));
+            }
+            entry.state = next;
+            self.are_fates_stale |= next != before;
+            if entry.show(gates, now) {
+                self.log_phase(&uid);
+            }
+            for effect in effects {
+                events.extend(self.effect(&uid, effect));
+            }
+            self.finish_quickly(&uid, &mut events);
+        }
+    }
+
+    /// The end of a pod need not wait for the next housekeeping.
+    fn finish_quickly(&self, uid: &PodUid, events: &mut VecDeque<(PodUid, Event)>) {
+        let Some(entry) = self.pods.get(uid) else { return };
+        let PodState::Finished { ending } = entry.state else {
+            return;
+        };
+        let is_desired = self.desired.contains_key(uid);
+        if self.sources_ready && entry.job.is_none() && (ending.restart_requested || !is_desired) {
+            events.push_back((uid.clone(), Event::Housekeeping { is_desired }));
+        }
+    }
+
+    /// Carries an effect out. The answer is what follows from it at once.
+    fn effect(&mut self, uid: &PodUid, effect: Effect) -> Option<(PodUid, Event)> {
+        match effect {
+            Effect::QueueByName => return self.queue_by_name_effect(uid),
+            Effect::ReleaseName => {
+                let name = self.pods.get(uid)?.full_name.clone();
+                let next = self.names.release(&name, uid)?;
+                return Some((next, Event::StartAllowed));
+            }
+            Effect::Run(job) => self.run_job(uid, job),
+            Effect::Cancel => {
+                let entry = self.pods.get(uid)?;
+                if let Some(job) = &entry.job {
+                    job.cancel.send_replace(true);
+                }
+            }
+            Effect::Requeue(requeue) => self.requeue(uid, requeue),
+            // Nobody asks for kills yet: eviction and preemption come with their own parts.
+            Effect::AnswerKills => {}
+            Effect::FailByDeadline => {
+                let entry = self.pods.get_mut(uid)?;
+                entry.eviction = Some(Eviction {
+                    reason: DEADLINE_REASON.to_owned(),
+                    message: DEADLINE_MESSAGE.to_owned(),
+                    disruption: None,
+                });
+                let event = PodEvent::normal(DEADLINE_REASON, DEADLINE_MESSAGE);
+                self.shared.ports.events.record(&entry.pod, event);
+            }
+            Effect::Forget { .. } => return self.forget(uid),
+        }
+        None
+    }
+
+    fn queue_by_name_effect(&mut self, uid: &PodUid) -> Option<(PodUid, Event)> {
+        if !self.are_names_known {
+            if !self.unqueued.contains(uid) {
+                self.unqueued.push(uid.clone());
+            }
+            return None;
+        }
+        let name = self.pods.get(uid)?.full_name.clone();
+        self.names
+            .queue(&name, uid)
+            .then(|| (uid.clone(), Event::StartAllowed))
+    }
+
+    fn queue_by_name(&mut self, uid: &PodUid) {
+        if let Some((uid, event)) = self.queue_by_name_effect(uid) {
+            self.apply(&uid, event);
+        }
+    }
+
+    /// The pod is gone; a source that still has it begins anew.
+    fn forget(&mut self, uid: &PodUid) -> Option<(PodUid, Event)> {
+        let entry = self.pods.remove(uid)?;
+        if let Some(at) = entry.wake_at {
+            self.wakes.remove(&(at, uid.clone()));
+        }
+        self.unqueued.retain(|waiting| waiting != uid);
+        self.garbage.pod_gone(uid.clone());
+        let pod = self.desired.get(uid).cloned()?;
+        if self.refused.contains_key(uid) {
+            return None;
+        }
+        if let Some(message) = problems_of(&pod) {
+            // While the last good version ran, this one was only noted.
+            let since = self.now();
+            self.refused.insert(uid.clone(), Refused { pod, message, since });
+            return None;
+        }
+        let facts = PodFacts::of(&pod);
+        let mut entry = self.new_entry(pod);
+        // What the incarnation before has left says nothing about this one.
+        if let Some(work) = &mut entry.work {
+            work.is_new_incarnation = true;
+        }
+        self.pods.insert(uid.clone(), entry);
+        self.publish_fates();
+        let event = Event::Update {
+            kind: UpdateKind::Create,
+            pod: facts,
+            is_idle: !self.seen.get(uid).is_some_and(|seen| lives(seen)),
+        };
+        Some((uid.clone(), event))
+    }
+
+    // ---- jobs
+
+    fn run_job(&mut self, uid: &PodUid, job: Job) {
+        let number = self.next_job;
+        self.next_job += 1;
+        let moment = self.shared.ports.clock.moment();
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let (cancel, cancelled) = watch::channel(false);
+        entry.job = Some(RunningJob {
+            number,
+            cancel,
+            sighted: None,
+        });
+        if let Some(at) = entry.wake_at.take() {
+            self.wakes.remove(&(at, uid.clone()));
+        }
+        let work = entry.work.take();
+        let pod_job = PodJob {
+            shared: Arc::clone(&self.shared),
+            uid: uid.clone(),
+            pod: Arc::clone(&entry.pod),
+            qos_class: entry.qos_class,
+            work: work.unwrap_or_else(|| PodWork::new(&self.shared.settings, moment)),
+            waits: entry.waits.clone(),
+            recorder: entry.recorder.clone(),
+            cancel: cancelled,
+            progress: self.progress.clone(),
+            eviction: entry.eviction.clone(),
+            restarted: false,
+            seen: None,
+            published_at: Moment::default(),
+        };
+        let (done, uid) = (self.done.clone(), uid.clone());
+        self.supervisor
+            .spawn_job("pod job", pod_job.run(job), move |result| async move {
+                // Nobody listens any more when the agent ends.
+                let _ = done.send(JobDone { uid, number, result }).await;
+            });
+    }
+
+    fn progressed(&mut self, progress: Progress) {
+        let now = self.now();
+        let gates = self.shared.settings.status_gates;
+        let Some(entry) = self.pods.get_mut(&progress.uid) else {
+            return;
+        };
+        entry.derived = Some(progress.status);
+        if entry.show(gates, now) {
+            self.log_phase(&progress.uid);
+        }
+    }
+
+    fn job_done(&mut self, done: JobDone) {
+        let now = self.now();
+        let moment = self.shared.ports.clock.moment();
+        // Before the next job can say that it is busy, and after nothing can be taken for the old job's matter any more.
+        if let Some(told) = self.shared.observer.idle(&done.uid) {
+            self.supervisor.spawn("end of a pod job", told);
+        }
+        let Some(entry) = self.pods.get_mut(&done.uid) else {
+            return;
+        };
+        if entry.job.as_ref().is_none_or(|job| job.number != done.number) {
+            return;
+        }
+        let sighted = entry.job.take().and_then(|job| job.sighted);
+        entry.resting_since = Some(now);
+        let mut is_behind = false;
+        let outcome = match done.result {
+            Ok(report) => {
+                entry.work = Some(report.work);
+                is_behind = match (&sighted, &report.seen) {
+                    (Some(sighted), Some(seen)) => !same_facts(sighted, seen),
+                    (sighted, None) => sighted.is_some(),
+                    (None, Some(_)) => false,
+                };
+                if report.restarted {
+                    self.garbage.container_restarted(done.uid.clone());
+                }
+                report.outcome
+            }
+            Err(panic) => {
+                tracing::error!(pod = %done.uid, error = %panic, "A defect in rubelet: this pod is tried again later");
+                entry.recorder.note(now, panic.to_string());
+                entry.waits.failed(panic.to_string());
+                let mut work = PodWork::new(&self.shared.settings, moment);
+                work.status = entry.derived.as_deref().cloned();
+                entry.work = Some(work);
+                Outcome::Failed(Retry::Later)
+            }
+        };
+        if is_behind {
+            self.look_again(&done.uid);
+        }
+        self.apply(&done.uid, Event::JobDone(outcome));
+    }
+
+    // ---- time
+
+    fn requeue(&mut self, uid: &PodUid, requeue: Requeue) {
+        let delay = requeue.delay(self.now(), self.shared.settings.sync_frequency);
+        let jitter = match requeue {
+            // A backoff is a promise; the network is asked for every second.
+            Requeue::Retry(Retry::At(_) | Retry::NetworkNotReady) => Duration::ZERO,
+            Requeue::Resync | Requeue::Retry(Retry::Later) => self.shared.ports.randomness.part_of(delay / 2),
+        };
+        let delay = self
+            .until_deadline(uid)
+            .map_or(delay + jitter, |left| left.min(delay + jitter));
+        let at = self.shared.ports.clock.moment().plus(delay);
+        if let Some(entry) = self.pods.get_mut(uid) {
+            if let Some(old) = entry.wake_at.replace(at) {
+                self.wakes.remove(&(old, uid.clone()));
+            }
+            self.wakes.insert((at, uid.clone()));
+        }
+    }
+
+    fn next_wake(&self) -> Option<Moment> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    fn wake_up(&mut self) {
+        let now = self.shared.ports.clock.moment();
+        while let Some((at, uid)) = self.wakes.first().cloned() {
+            if at > now {
+                return;
+            }
+            self.wakes.pop_first();
+            if let Some(entry) = self.pods.get_mut(&uid) {
+                entry.wake_at = None;
+            }
+            self.check_deadline(&uid);
+            self.look_again(&uid);
+            if let Some(entry) = self.pods.get(&uid)
+                && matches!(entry.state, PodState::Terminated { .. })
+            {
+                let pod = PodFacts::of(&entry.pod);
+                let kind = UpdateKind::Sync;
+                self.apply(
+                    &uid,
+                    Event::Update {
+                        kind,
+                        pod,
+                        is_idle: true,
+                    },
+                );
+            }
+        }
+    }
+
+    fn deadline_of(&self, uid: &PodUid) -> ActiveDeadline {
+        let Some(entry) = self.pods.get(uid) else {
+            return ActiveDeadline::None;
+        };
+        let started = entry.shown.start_time.as_ref().map(|time| {
+            let nanos = i64::try_from(time.0.as_nanosecond()).unwrap_or(i64::MAX);
+            Timestamp::from_unix_nanos(nanos)
+        });
+        active_deadline(&entry.pod, started, self.now())
+    }
+
+    fn until_deadline(&self, uid: &PodUid) -> Option<Duration> {
+        match self.deadline_of(uid) {
+            ActiveDeadline::At(at) => Some(at.since(self.now())),
+            ActiveDeadline::None | ActiveDeadline::Passed => None,
+        }
+    }
+
+    /// Whether the pod was active for too long.
+    fn check_deadline(&mut self, uid: &PodUid) {
+        match self.deadline_of(uid) {
+            ActiveDeadline::Passed => self.apply(uid, Event::DeadlinePassed),
+            ActiveDeadline::None | ActiveDeadline::At(_) => {}
+        }
+    }
+
+    fn log_phase(&self, uid: &PodUid) {
+        let Some(entry) = self.pods.get(uid) else { return };
+        let metadata = &entry.pod.metadata;
+        tracing::info!(
+            namespace = metadata.namespace.as_deref().unwrap_or_default(),
+            pod = metadata.name.as_deref().unwrap_or_default(),
+            phase = entry.shown.phase.as_deref().unwrap_or_default(),
+            ready = explain::is_ready(&entry.shown),
+            "Pod status"
+        );
+    }
+}
+
+fn is_waiting(state: &PodState) -> bool {
+    matches!(state, PodState::Waiting { .. })
+}
+
+/// What the pod asks for and cannot have yet, in words.
+fn problems_of(pod: &Pod) -> Option<String> {
+    let problems: Vec<String> = unsupported(pod).iter().map(ToString::to_string).collect();
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
+/// Collects garbage, one search after the other, until the sync loop ends.
+async fn collect_garbage(
+    shared: Arc<Shared>,
+    mut scopes: mpsc::Receiver<GarbageScope>,
+    fates: watch::Receiver<Arc<PodFates>>,
+) {
+    let collector = GarbageCollector::new(
+        GarbagePorts::from(&shared.ports),
+        GarbageSettings::from(&shared.settings),
+    );
+    while let Some(scope) = scopes.recv().await {
+        let view = || fates.borrow().clone();
+        collector.collect(&scope, &view).await;
+    }
+}
+
+async fn wait_until(clock: &dyn rubelet_ports::Clock, at: Option<Moment>) {
+    match at {
+        Some(at) => clock.sleep(at.since(clock.moment())).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,52 @@
+//! Questions from outside, answered between two events.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::explanation::PodExplanation;
+use rubelet_model::observation::PodUid;
+use tokio::sync::oneshot;
+
+use super::Pods;
+use crate::recorder::Record;
+
+/// A question with where to send the answer.
+pub(crate) enum Query {
+    Pods(oneshot::Sender<Vec<Arc<Pod>>>),
+    Explanations(oneshot::Sender<Vec<PodExplanation>>),
+    Record(PodUid, oneshot::Sender<Option<Box<Record>>>),
+}
+
+impl Pods {
+    pub(super) fn answer(&mut self, query: Query) {
+        // Whoever asked may be gone by now.
+        match query {
+            Query::Pods(reply) => {
+                let _ = reply.send(self.views());
+            }
+            Query::Explanations(reply) => {
+                let _ = reply.send(self.explanations());
+            }
+            Query::Record(uid, reply) => {
+                let record = self.pods.get(&uid).map(|entry| entry.recorder.record(&entry.pod));
+                let _ = reply.send(record.map(Box::new));
+            }
+        }
+    }
+
+    /// The desired pods with their statuses.
+    fn views(&self) -> Vec<Arc<Pod>> {
+        self.desired
+            .iter()
+            .map(|(uid, pod)| match (self.refused.get(uid), self.pods.get(uid)) {
+                (Some(refused), _) => {
+                    let mut pod = pod.as_ref().clone();
+                    pod.status = Some(self.refused_status(refused));
+                    Arc::new(pod)
+                }
+                (None, Some(entry)) => entry.view(),
+                (None, None) => Arc::clone(pod),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,150 @@
+//! The flight recorder: the last decisions about one pod, with everything they were made from.
+//!
+//! Owns a bounded ring per pod. Decisions are pure, so that a record can be run again later and has to come out the same; a
+//! defect from the field becomes a test that way. It must not decide anything, and keeps nothing on disk.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::backoff::CrashBackoff;
+use rubelet_lifecycle::plan::Plan;
+use rubelet_lifecycle::pod_state::{Effect, Event, PodState};
+use rubelet_model::Timestamp;
+use rubelet_model::observation::PodObservation;
+use serde::{Deserialize, Serialize};
+
+/// The version of the form of a record.
+pub const RECORD_VERSION: u32 = 1;
+/// Entries that are kept of one pod.
+const CAPACITY: usize = 24;
+
+/// One decision or one thing that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum Entry {
+    /// What an event made of the pod's state.
+    Step {
+        at: Timestamp,
+        state: PodState,
+        event: Event,
+        next: PodState,
+        effects: Vec<Effect>,
+    },
+    /// What the pod needed, and from which facts that follows.
+    Plan {
+        at: Timestamp,
+        observation: Box<PodObservation>,
+        backoff: CrashBackoff,
+        restarting_all: bool,
+        /// The actions in words, one each.
+        actions: Vec<String>,
+    },
+    /// Something that is worth knowing and decided elsewhere.
+    Note { at: Timestamp, text: String },
+}
+
+/// The record of one pod.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    pub version: u32,
+    pub pod: Pod,
+    pub entries: Vec<Entry>,
+}
+
+/// The actions of a plan as a record has them.
+#[must_use]
+pub fn actions_in_words(plan: &Plan) -> Vec<String> {
+    plan.actions.iter().map(|action| format!("{action:?}")).collect()
+}
+
+/// A plan as it is kept: the observation is shared with the cache, and words are made when somebody asks.
+enum Kept {
+    Plan {
+        at: Timestamp,
+        observation: Arc<PodObservation>,
+        backoff: CrashBackoff,
+        restarting_all: bool,
+        plan: Plan,
+    },
+    Other(Entry),
+}
+
+/// The ring of one pod, shared by its jobs and the sync loop. The lock is held for a few instructions only.
+#[derive(Clone, Default)]
+pub(crate) struct FlightRecorder {
+    ring: Arc<Mutex<VecDeque<Kept>>>,
+}
+
+/// What a plan was made from.
+pub(crate) struct Planned<'a> {
+    pub(crate) at: Timestamp,
+    pub(crate) observation: &'a Arc<PodObservation>,
+    pub(crate) backoff: &'a CrashBackoff,
+    pub(crate) restarting_all: bool,
+    pub(crate) plan: &'a Plan,
+}
+
+impl FlightRecorder {
+    fn push(&self, entry: Kept) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        if ring.len() == CAPACITY {
+            ring.pop_front();
+        }
+        ring.push_back(entry);
+    }
+
+    pub(crate) fn step(&self, at: Timestamp, change: (PodState, Event), result: (PodState, Vec<Effect>)) {
+        let (state, event) = change;
+        let (next, effects) = result;
+        self.push(Kept::Other(Entry::Step {
+            at,
+            state,
+            event,
+            next,
+            effects,
+        }));
+    }
+
+    pub(crate) fn plan(&self, planned: &Planned<'_>) {
+        self.push(Kept::Plan {
+            at: planned.at,
+            observation: Arc::clone(planned.observation),
+            backoff: planned.backoff.clone(),
+            restarting_all: planned.restarting_all,
+            plan: planned.plan.clone(),
+        });
+    }
+
+    pub(crate) fn note(&self, at: Timestamp, text: impl Into<String>) {
+        self.push(Kept::Other(Entry::Note {
+            at,
+            text: text.into(),
+        }));
+    }
+
+    pub(crate) fn record(&self, pod: &Pod) -> Record {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = ring.iter().map(|kept| match kept {
+            Kept::Plan {
+                at,
+                observation,
+                backoff,
+                restarting_all,
+                plan,
+            } => Entry::Plan {
+                at: *at,
+                observation: Box::new(observation.as_ref().clone()),
+                backoff: backoff.clone(),
+                restarting_all: *restarting_all,
+                actions: actions_in_words(plan),
+            },
+            Kept::Other(entry) => entry.clone(),
+        });
+        Record {
+            version: RECORD_VERSION,
+            pod: pod.clone(),
+            entries: entries.collect(),
+        }
+    }
+}

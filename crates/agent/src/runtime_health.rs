@@ -1,0 +1,149 @@
+//! The runtime's own word on its health.
+//!
+//! Owns the check of `RuntimeReady` and `NetworkReady` every five seconds, more often while the runtime is down, and tells
+//! everybody through a watch. Nothing else makes the node unhealthy: a stuck pod is that pod's matter.
+
+use std::time::Duration;
+
+use rubelet_ports::within;
+use rubelet_wire::cri::v1;
+use tokio::sync::watch;
+
+use crate::settings::AgentPorts;
+
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Pauses between checks while the runtime is down, doubling.
+const DOWN_PAUSE: Duration = Duration::from_millis(100);
+const DOWN_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// What one check may take before the runtime counts as down, as long as upstream waits for a good one.
+const CHECK_LIMIT: Duration = Duration::from_secs(30);
+
+const RUNTIME_READY: &str = "RuntimeReady";
+const NETWORK_READY: &str = "NetworkReady";
+
+/// What the runtime says of itself. `None` means ready, otherwise it is the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeHealth {
+    pub runtime_problem: Option<String>,
+    pub network_problem: Option<String>,
+}
+
+impl RuntimeHealth {
+    fn unchecked() -> Self {
+        Self {
+            runtime_problem: Some("the container runtime has not answered yet".to_owned()),
+            network_problem: Some("the container runtime has not answered yet".to_owned()),
+        }
+    }
+
+    fn of(answer: v1::StatusResponse) -> Self {
+        let status = answer.status.unwrap_or_default();
+        Self {
+            runtime_problem: problem(&status, RUNTIME_READY, "container runtime not ready"),
+            network_problem: problem(&status, NETWORK_READY, "container runtime network not ready"),
+        }
+    }
+
+    /// No answer says nothing new about the network.
+    fn without_answer(problem: String, before: &Self) -> Self {
+        Self {
+            runtime_problem: Some(problem),
+            network_problem: before.network_problem.clone(),
+        }
+    }
+}
+
+/// In upstream's words, which people search for.
+fn problem(status: &v1::RuntimeStatus, wanted: &str, words: &str) -> Option<String> {
+    let Some(condition) = status
+        .conditions
+        .iter()
+        .find(|condition| condition.r#type == wanted)
+    else {
+        return Some(format!(
+            "the container runtime does not tell whether {wanted} holds"
+        ));
+    };
+    let (reason, message) = (&condition.reason, &condition.message);
+    (!condition.status).then(|| format!("{words}: {wanted}=false reason:{reason} message:{message}"))
+}
+
+pub(crate) fn channel() -> (watch::Sender<RuntimeHealth>, watch::Receiver<RuntimeHealth>) {
+    watch::channel(RuntimeHealth::unchecked())
+}
+
+/// Checks until nobody listens any more.
+pub(crate) async fn watch_runtime(ports: AgentPorts, health: watch::Sender<RuntimeHealth>) {
+    let mut down_pause = DOWN_PAUSE;
+    while !health.is_closed() {
+        let answer = within(
+            ports.clock.as_ref(),
+            CHECK_LIMIT,
+            ports.runtime_reader.status(false),
+        )
+        .await;
+        let before = health.borrow().clone();
+        let now = match answer {
+            Ok(Ok(answer)) => RuntimeHealth::of(answer),
+            Ok(Err(error)) => RuntimeHealth::without_answer(error.to_string(), &before),
+            Err(elapsed) => RuntimeHealth::without_answer(elapsed.to_string(), &before),
+        };
+        log_change(&before, &now);
+        let pause = if now.runtime_problem.is_none() && now.network_problem.is_none() {
+            down_pause = DOWN_PAUSE;
+            CHECK_INTERVAL
+        } else {
+            let pause = down_pause;
+            down_pause = (down_pause * 2).min(DOWN_PAUSE_MAX);
+            pause
+        };
+        health.send_if_modified(|known| {
+            let changed = *known != now;
+            *known = now;
+            changed
+        });
+        ports.clock.sleep(pause).await;
+    }
+}
+
+fn log_change(before: &RuntimeHealth, now: &RuntimeHealth) {
+    let pairs = [
+        (RUNTIME_READY, &before.runtime_problem, &now.runtime_problem),
+        (NETWORK_READY, &before.network_problem, &now.network_problem),
+    ];
+    for (condition, before, now) in pairs {
+        match (before, now) {
+            (Some(_), None) => tracing::info!(condition, "The container runtime is ready"),
+            (before, Some(problem)) if before.as_ref() != Some(problem) => {
+                tracing::warn!(
+                    condition,
+                    problem,
+                    "The container runtime is not ready; pods wait for it"
+                );
+            }
+            (None | Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+}
+
+/// Ends when the runtime is ready.
+pub(crate) async fn ready(mut health: watch::Receiver<RuntimeHealth>) {
+    // A closed channel means that the agent ends; whoever waits is cancelled with it.
+    if health
+        .wait_for(|health| health.runtime_problem.is_none())
+        .await
+        .is_err()
+    {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The problem of the network, if there is one.
+pub(crate) fn network_problem(health: &watch::Receiver<RuntimeHealth>) -> Option<String> {
+    health.borrow().network_problem.clone()
+}
+
+/// The problem of the runtime, if there is one.
+pub(crate) fn runtime_problem(health: &watch::Receiver<RuntimeHealth>) -> Option<String> {
+    health.borrow().runtime_problem.clone()
+}

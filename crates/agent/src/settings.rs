@@ -1,0 +1,89 @@
+//! What the agent is made from: the edges it acts through and the settings it acts by.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rubelet_lifecycle::backoff::BackoffLimits;
+use rubelet_lifecycle::configuration::NodeConfiguration;
+use rubelet_lifecycle::status::StatusGates;
+use rubelet_ports::{
+    Clock, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, Randomness, RuntimeReader,
+    RuntimeWriter, Spawner,
+};
+
+/// The edges, each behind its port.
+#[derive(Clone)]
+pub struct AgentPorts {
+    pub clock: Arc<dyn Clock>,
+    pub spawner: Arc<dyn Spawner>,
+    pub randomness: Arc<dyn Randomness>,
+    pub runtime_reader: Arc<dyn RuntimeReader>,
+    pub runtime_writer: Arc<dyn RuntimeWriter>,
+    pub images: Arc<dyn ImageProvider>,
+    pub file_reader: Arc<dyn FileReader>,
+    pub file_writer: Arc<dyn FileWriter>,
+    pub http: Arc<dyn HttpFetcher>,
+    pub events: Arc<dyn EventRecorder>,
+}
+
+/// Where a source of static pods over HTTP is.
+#[derive(Clone)]
+pub struct HttpSource {
+    pub url: String,
+    /// Values may be secret.
+    pub headers: Vec<(String, String)>,
+    pub check_interval: Duration,
+}
+
+/// Where a source of static pods in files is.
+#[derive(Clone, Debug)]
+pub struct FileSource {
+    /// A file or a folder.
+    pub path: PathBuf,
+    pub check_interval: Duration,
+}
+
+/// Limits of dead containers, as upstream's deprecated flags have them.
+#[derive(Clone, Copy, Debug)]
+pub struct GarbageLimits {
+    pub min_age: Duration,
+    /// Per pod and container name; below zero is no limit.
+    pub max_per_container: i64,
+    /// On the node; below zero is no limit.
+    pub max_total: i64,
+}
+
+impl Default for GarbageLimits {
+    fn default() -> Self {
+        Self {
+            min_age: Duration::ZERO,
+            max_per_container: 1,
+            max_total: -1,
+        }
+    }
+}
+
+/// Everything else that the agent is told once.
+#[derive(Clone)]
+pub struct AgentSettings {
+    pub node_name: String,
+    /// `--root-dir`
+    pub root_dir: PathBuf,
+    /// Where links to container logs are: `/var/log/containers`.
+    pub container_logs_dir: PathBuf,
+    pub file_source: Option<FileSource>,
+    pub http_source: Option<HttpSource>,
+    /// `syncFrequency`
+    pub sync_frequency: Duration,
+    pub node: NodeConfiguration,
+    pub status_gates: StatusGates,
+    pub crash_backoff: BackoffLimits,
+    pub garbage: GarbageLimits,
+    /// Whether a feature gate is on, by its name, for reading manifests.
+    pub gate: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// Starts against the runtime that may be under way at the same time.
+    pub starts_in_flight: usize,
+    /// The runtime's name, such as `containerd`: the scheme of container ids.
+    pub runtime_name: String,
+}

@@ -1,0 +1,395 @@
+//! The source of pods in files: a folder of manifests, or one.
+//!
+//! Owns when to look: after each hint of the watch, and every interval in any case. A look reads everything anew, so that no
+//! hint can be wrong, and whatever happened since is in it. The first hint is followed at once; while hints keep coming the
+//! looks get further apart.
+//!
+//! ```text
+//!            hint                       interval over
+//! watching ───────► look       watching ─────────────► watch anew ──► hint ──► look
+//!     └─ watch ends ► look, watch anew after 1 s, then up to 20 s
+//! ```
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_ports::{
+    Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, Moment, WatchStream,
+};
+use tokio::sync::mpsc;
+
+use super::complaints::Complaint;
+use super::manifests::{Found, Line, Manifests};
+use super::{MAX_MANIFEST_BYTES, Source, SourcePorts, SourceSet, SourceSettings};
+use crate::settings::FileSource;
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(20);
+/// The pause after a look while hints keep coming: it doubles from the first to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(200);
+/// An interval of zero would be a busy loop.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+pub(super) struct FileActor {
+    path: PathBuf,
+    interval: Duration,
+    clock: Arc<dyn Clock>,
+    files: Arc<dyn FileReader>,
+    output: mpsc::Sender<SourceSet>,
+    manifests: Manifests,
+    sent: Option<Vec<Arc<Pod>>>,
+    /// The last set that was sent had everything.
+    sent_complete: bool,
+    /// Something could not be read at this look, and what it held before is not known either.
+    is_in_the_dark: bool,
+    /// Copies of editors that were told of.
+    copies: BTreeSet<PathBuf>,
+    /// The path was a folder when it was last there.
+    is_folder: bool,
+    /// Of the path itself, and of its watch.
+    path_complaint: Complaint,
+    watch_complaint: Complaint,
+    look_again: Option<Moment>,
+}
+
+/// The watch and what is known of it.
+struct Watch {
+    stream: Option<WatchStream>,
+    /// It has given its first hint.
+    stands: bool,
+    retry_at: Option<Moment>,
+    retry_delay: Duration,
+    /// Hints are not taken before this.
+    paused_until: Moment,
+    pause: Duration,
+}
+
+enum Wake {
+    Hint,
+    WatchEnded(Option<FileError>),
+    Timer,
+    NobodyListens,
+}
+
+impl FileActor {
+    pub(super) fn new(
+        file: &FileSource,
+        settings: &SourceSettings,
+        ports: &SourcePorts,
+        output: mpsc::Sender<SourceSet>,
+    ) -> Self {
+        Self {
+            // Slashes at the end and doubled ones must not be part of a pod's identity.
+            path: file.path.components().collect(),
+            interval: file.check_interval.max(MIN_INTERVAL),
+            clock: Arc::clone(&ports.clock),
+            files: Arc::clone(&ports.files),
+            output,
+            manifests: Manifests::new(&settings.node_name, Arc::clone(&settings.gate)),
+            sent: None,
+            sent_complete: false,
+            is_in_the_dark: false,
+            copies: BTreeSet::new(),
+            is_folder: false,
+            path_complaint: Complaint::default(),
+            watch_complaint: Complaint::default(),
+            look_again: None,
+        }
+    }
+
+    /// Runs until nobody receives the sets.
+    pub(super) async fn run(mut self) {
+        let mut watch = Watch {
+            stream: Some(self.files.watch(&self.path)),
+            stands: false,
+            retry_at: None,
+            retry_delay: FIRST_RETRY,
+            paused_until: Moment::default(),
+            pause: FIRST_PAUSE,
+        };
+        let mut next_relist = self.clock.moment().plus(self.interval);
+        loop {
+            let is_look = match self.wake(&mut watch, next_relist).await {
+                Wake::NobodyListens => return,
+                Wake::Hint => {
+                    watch.stood(self.clock.moment());
+                    true
+                }
+                Wake::WatchEnded(error) => {
+                    self.watch_ended(&mut watch, error);
+                    true
+                }
+                Wake::Timer => self.timer(&mut watch, next_relist),
+            };
+            if is_look && !self.look_and_send(&mut watch).await {
+                return;
+            }
+            if is_look {
+                next_relist = self.clock.moment().plus(self.interval);
+                watch.paused_until = self.clock.moment().plus(watch.pause);
+            }
+        }
+    }
+
+    /// Waits for the next reason to do something. Each arm may be dropped: the stream keeps its events, timers are made anew.
+    async fn wake(&self, watch: &mut Watch, next_relist: Moment) -> Wake {
+        let now = self.clock.moment();
+        let times = [Some(next_relist), self.look_again, watch.retry_at];
+        let timer = times.into_iter().flatten().min().unwrap_or(next_relist);
+        let pause = watch.paused_until.since(now);
+        let hint = async {
+            if !pause.is_zero() {
+                self.clock.sleep(pause).await;
+            }
+            match &mut watch.stream {
+                Some(stream) => stream.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.output.closed() => Wake::NobodyListens,
+            item = hint => match item {
+                Some(Ok(())) => Wake::Hint,
+                Some(Err(error)) => Wake::WatchEnded(Some(error)),
+                None => Wake::WatchEnded(None),
+            },
+            () = self.clock.sleep(timer.since(now)) => Wake::Timer,
+        }
+    }
+
+    /// Whether the time has come to look. A watch that stands is made anew with each relist: the path may lead elsewhere by
+    /// now, and its first hint brings the look.
+    fn timer(&mut self, watch: &mut Watch, next_relist: Moment) -> bool {
+        let now = self.clock.moment();
+        if watch.retry_at.is_some_and(|at| at <= now) {
+            watch.retry_at = None;
+            watch.stream = Some(self.files.watch(&self.path));
+            watch.stands = false;
+        }
+        let is_relist = next_relist <= now;
+        if is_relist && watch.stands {
+            watch.stream = Some(self.files.watch(&self.path));
+            watch.stands = false;
+            watch.paused_until = now;
+            return false;
+        }
+        is_relist || self.look_again.is_some_and(|at| at <= now)
+    }
+
+    fn watch_ended(&mut self, watch: &mut Watch, error: Option<FileError>) {
+        let now = self.clock.moment();
+        watch.stream = None;
+        watch.stands = false;
+        watch.retry_at = Some(now.plus(watch.retry_delay));
+        match error {
+            // A path that is not there is looked for every second; the look tells of it.
+            Some(error) if error.is_not_found() => watch.retry_delay = FIRST_RETRY,
+            error => {
+                watch.retry_delay = (watch.retry_delay * 2).min(LAST_RETRY);
+                let problem = error.map_or_else(|| "the watch has ended".to_owned(), |error| error.message);
+                if self.watch_complaint.is_due(&problem, now) {
+                    tracing::warn!(
+                        path = %self.path.display(),
+                        problem,
+                        "cannot watch the static pod path; changes are noticed when it is read again, every {} s",
+                        self.interval.as_secs_f64()
+                    );
+                }
+            }
+        }
+    }
+
+    /// Looks, and sends the set if it is another one. False when nobody listens any more.
+    async fn look_and_send(&mut self, watch: &mut Watch) -> bool {
+        if watch.stands && self.watch_complaint.end() {
+            tracing::info!(path = %self.path.display(), "the static pod path is watched again");
+        }
+        let Some(pods) = self.look(watch).await else {
+            return true;
+        };
+        let is_same = self.sent.as_ref().is_some_and(|sent| {
+            sent.len() == pods.len() && sent.iter().zip(&pods).all(|(a, b)| Arc::ptr_eq(a, b))
+        });
+        let is_complete = !self.is_in_the_dark;
+        if is_same && is_complete == self.sent_complete {
+            return true;
+        }
+        self.sent = Some(pods.clone());
+        self.sent_complete = is_complete;
+        let set = SourceSet {
+            source: Source::File,
+            pods,
+            is_complete,
+        };
+        self.output.send(set).await.is_ok()
+    }
+
+    /// The pods that the files want now, or nothing when that cannot be said.
+    async fn look(&mut self, watch: &mut Watch) -> Option<Vec<Arc<Pod>>> {
+        let mut backups = BTreeSet::new();
+        self.is_in_the_dark = false;
+        match self.read_all(&mut backups).await {
+            Ok(()) => {
+                self.path_complaint.end();
+            }
+            Err(error) if error.is_not_found() => {
+                self.missing(&error, watch, &mut backups).await;
+            }
+            Err(error) => {
+                if self.path_complaint.is_due(&error.message, self.clock.moment()) {
+                    tracing::error!(
+                        path = %self.path.display(),
+                        problem = error.message,
+                        "cannot read the static pod path; its pods stay as they are"
+                    );
+                }
+                self.look_again = None;
+                return None;
+            }
+        }
+        let outcome = self.manifests.finish(&backups, self.clock.moment());
+        self.look_again = outcome.look_again;
+        outcome.lines.iter().for_each(log);
+        // Whatever is missing in the first set counts as not wanted, and its containers are stopped: so that set waits for
+        // files that somebody writes just now.
+        let is_too_early = self.sent.is_none() && outcome.is_unsettled;
+        (!is_too_early).then_some(outcome.pods)
+    }
+
+    /// Observes every manifest, and finds the paths that have an editor's backup beside them.
+    async fn read_all(&mut self, backups: &mut BTreeSet<PathBuf>) -> Result<(), FileError> {
+        let path = self.path.clone();
+        let kind = self.files.kind(&path).await?;
+        self.is_folder = kind == FileKind::Directory;
+        match kind {
+            FileKind::Directory => {
+                let mut copies = BTreeSet::new();
+                for entry in self.files.list(&path).await? {
+                    if entry.name.starts_with('.') {
+                        continue;
+                    }
+                    if let Some(original) = original_of_backup(&entry.name) {
+                        backups.insert(path.join(original));
+                        copies.insert(path.join(&entry.name));
+                        continue;
+                    }
+                    self.read_entry(&path.join(&entry.name), &entry).await?;
+                }
+                for copy in copies.difference(&self.copies) {
+                    tracing::info!(file = %copy.display(), "an editor's copy by its name; it is not read as a manifest");
+                }
+                self.copies = copies;
+                Ok(())
+            }
+            FileKind::File => self.read_manifest(&path).await,
+            FileKind::Symlink | FileKind::Other => Err(FileError {
+                path,
+                kind: FileErrorKind::WrongKind,
+                message: "neither a folder nor a file".to_owned(),
+            }),
+        }
+    }
+
+    async fn read_entry(&mut self, path: &Path, entry: &DirectoryEntry) -> Result<(), FileError> {
+        let kind = match entry.kind {
+            FileKind::Symlink => match self.files.kind(path).await {
+                Ok(kind) => kind,
+                Err(error) => return self.unreadable(path, error),
+            },
+            kind => kind,
+        };
+        let unusable = match kind {
+            FileKind::File => return self.read_manifest(path).await,
+            FileKind::Directory => "a folder; manifests are not looked for in folders below",
+            FileKind::Symlink | FileKind::Other => "neither a folder nor a file",
+        };
+        let found = Found::Unusable(unusable.to_owned());
+        self.manifests.observe(path, found, self.clock.moment());
+        Ok(())
+    }
+
+    async fn read_manifest(&mut self, path: &Path) -> Result<(), FileError> {
+        let read = match self.manifests.is_written_for_long(path, self.clock.moment()) {
+            false => self.files.read_at_rest(path, MAX_MANIFEST_BYTES).await,
+            true => self.files.read(path, MAX_MANIFEST_BYTES).await.map(Some),
+        };
+        match read {
+            Ok(content) => {
+                let found = content.map_or(Found::Unfinished, Found::Content);
+                self.manifests.observe(path, found, self.clock.moment());
+                Ok(())
+            }
+            Err(error) => self.unreadable(path, error),
+        }
+    }
+
+    /// A file that has gone since it was listed is not there; any other trouble is the file's own.
+    fn unreadable(&mut self, path: &Path, error: FileError) -> Result<(), FileError> {
+        if !error.is_not_found() {
+            // A file system that does not answer hides what the file wants; a file that nobody may read wants nothing.
+            let may_hold_a_pod = matches!(error.kind, FileErrorKind::TimedOut | FileErrorKind::Other);
+            self.is_in_the_dark |= may_hold_a_pod && !self.manifests.has_pod(path);
+            let found = Found::Unusable(error.message);
+            self.manifests.observe(path, found, self.clock.moment());
+        }
+        Ok(())
+    }
+
+    /// The path is not there: no pods, unless an editor has only moved it to its backup.
+    async fn missing(&mut self, error: &FileError, watch: &mut Watch, backups: &mut BTreeSet<PathBuf>) {
+        let mut backup = OsString::from(&self.path);
+        backup.push("~");
+        let backup = PathBuf::from(backup);
+        if matches!(self.files.kind(&backup).await, Ok(FileKind::File)) {
+            backups.insert(self.path.clone());
+        }
+        if self.path_complaint.is_due(&error.message, self.clock.moment()) {
+            tracing::warn!(
+                path = %self.path.display(),
+                "the static pod path does not exist: no static pods until it does"
+            );
+        }
+        // The watch of a folder that is gone may not have noticed, when somebody still has the folder open.
+        if watch.stands && self.is_folder {
+            watch.stream = None;
+            watch.stands = false;
+            watch.retry_at = Some(self.clock.moment().plus(FIRST_RETRY));
+        }
+    }
+}
+
+impl Watch {
+    /// A hint has come. Hints that come in a row are taken with growing pauses.
+    fn stood(&mut self, now: Moment) {
+        self.stands = true;
+        self.retry_delay = FIRST_RETRY;
+        let is_in_a_row = now.since(self.paused_until) < self.pause;
+        self.pause = match is_in_a_row {
+            true => (self.pause * 2).min(LAST_PAUSE),
+            false => FIRST_PAUSE,
+        };
+    }
+}
+
+fn log(line: &Line) {
+    let file = line.path.display();
+    if line.is_trouble {
+        tracing::error!(%file, problem = line.text, "the manifest cannot be used");
+    } else {
+        tracing::info!(%file, "{}", line.text);
+    }
+}
+
+/// The file that an editor has kept this copy of. Editors leave such names behind; a second pod from them is never meant.
+fn original_of_backup(name: &str) -> Option<&str> {
+    name.strip_suffix('~')
+        .or_else(|| name.strip_prefix('#')?.strip_suffix('#'))
+        .filter(|original| !original.is_empty())
+}

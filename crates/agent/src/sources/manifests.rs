@@ -1,0 +1,351 @@
+//! What the files of the manifest folder say, file by file.
+//!
+//! Owns each file's last good pod and its trouble. Pure but for the time it is given: contents come in, pods and log lines go
+//! out. A file that cannot be used keeps its last good pod running; only a file that is gone takes its pod along.
+//!
+//! People edit these files while they are read. So what looks wrong, or double, is given a moment to be finished before
+//! anything is said or done about it; what is good counts at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_manifest::read_file;
+use rubelet_ports::Moment;
+use sha2::{Digest as _, Sha256};
+
+use super::complaints::Complaint;
+
+/// How long a file may look wrong or double before it is believed.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Also a file that never rests is complained of after this time.
+const RESTLESS: Duration = Duration::from_secs(10);
+/// How long a file is left alone because somebody has it open for writing.
+const MAX_WRITING: Duration = Duration::from_secs(5);
+/// How long an editor may take between moving a file to its backup and writing it anew.
+const EDIT: Duration = Duration::from_secs(1);
+/// Of a refusal with hundreds of fields the first ones are enough.
+const MAX_PROBLEM_BYTES: usize = 2000;
+
+/// What reading a path gave.
+#[derive(Debug)]
+pub(super) enum Found {
+    Content(Vec<u8>),
+    /// Somebody is writing it.
+    Unfinished,
+    /// There is something that cannot be read as a manifest, and why.
+    Unusable(String),
+}
+
+/// Something to log about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+    pub(super) is_trouble: bool,
+}
+
+/// What the files together say.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// In the order of their paths.
+    pub(super) pods: Vec<Arc<Pod>>,
+    /// Something was put off until then.
+    pub(super) look_again: Option<Moment>,
+    /// A file is there that may be finished any moment.
+    pub(super) is_unsettled: bool,
+    pub(super) lines: Vec<Line>,
+}
+
+pub(super) struct Manifests {
+    node_name: String,
+    gate: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    files: BTreeMap<PathBuf, Manifest>,
+    lines: Vec<Line>,
+}
+
+/// One file.
+struct Manifest {
+    /// Of the content that `good` and `problem` are about; nothing when it could not be read.
+    digest: Option<[u8; 32]>,
+    good: Option<Arc<Pod>>,
+    problem: Option<Problem>,
+    complaint: Complaint,
+    /// When the file first had a pod.
+    good_since: Moment,
+    /// Somebody has had it open for writing since.
+    written_since: Option<Moment>,
+    /// Not there at the last look, but perhaps only being edited.
+    missing_since: Option<Moment>,
+    /// That another file has a pod of the same name was told.
+    is_double_told: bool,
+    /// At the look that goes on.
+    is_present: bool,
+}
+
+struct Problem {
+    text: String,
+    /// When there was first something to say that was not said yet.
+    since: Moment,
+    changed: Moment,
+}
+
+impl Manifests {
+    pub(super) fn new(node_name: &str, gate: Arc<dyn Fn(&str) -> bool + Send + Sync>) -> Self {
+        Self {
+            node_name: node_name.to_owned(),
+            gate,
+            files: BTreeMap::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// A file that is there. To be called for each of them, then [`Self::finish`].
+    pub(super) fn observe(&mut self, path: &Path, found: Found, now: Moment) {
+        let file = self.files.entry(path.to_owned()).or_insert_with(|| Manifest {
+            digest: None,
+            good: None,
+            problem: None,
+            complaint: Complaint::default(),
+            good_since: now,
+            written_since: None,
+            missing_since: None,
+            is_double_told: false,
+            is_present: true,
+        });
+        file.is_present = true;
+        file.missing_since = None;
+        let written_since = file.written_since.take();
+        match found {
+            Found::Unfinished => file.written_since = Some(written_since.unwrap_or(now)),
+            Found::Unusable(text) => {
+                file.digest = None;
+                file.trouble(text, now);
+            }
+            Found::Content(bytes) => {
+                let digest: [u8; 32] = Sha256::digest(&bytes).into();
+                if file.digest == Some(digest) {
+                    return;
+                }
+                file.digest = Some(digest);
+                let gate = |name: &str| (self.gate)(name);
+                match read_pod(&bytes, path, &self.node_name, &gate) {
+                    Ok((pod, warnings)) => {
+                        self.lines.extend(warnings.into_iter().map(|text| Line {
+                            path: path.to_owned(),
+                            text,
+                            is_trouble: false,
+                        }));
+                        if file.take(pod, now) {
+                            self.lines.push(Line {
+                                path: path.to_owned(),
+                                text: "the manifest is good again".to_owned(),
+                                is_trouble: false,
+                            });
+                        }
+                    }
+                    Err(text) => file.trouble(text, now),
+                }
+            }
+        }
+    }
+
+    /// Whether a good version of this file is known.
+    pub(super) fn has_pod(&self, path: &Path) -> bool {
+        self.files.get(path).is_some_and(|file| file.good.is_some())
+    }
+
+    /// Whether somebody has been writing this file for so long that it is read as it is.
+    pub(super) fn is_written_for_long(&self, path: &Path, now: Moment) -> bool {
+        let since = self.files.get(path).and_then(|file| file.written_since);
+        since.is_some_and(|since| now.since(since) >= MAX_WRITING)
+    }
+
+    /// The end of a look: what was not observed is gone. `backups` are paths beside which an editor's backup lies.
+    pub(super) fn finish(&mut self, backups: &BTreeSet<PathBuf>, now: Moment) -> Outcome {
+        let mut look_again: Option<Moment> = None;
+        let mut put_off = |until: Moment| {
+            look_again = Some(look_again.map_or(until, |other: Moment| other.min(until)));
+        };
+        self.files.retain(|path, file| {
+            if std::mem::take(&mut file.is_present) {
+                return true;
+            }
+            let since = *file.missing_since.get_or_insert(now);
+            let is_being_edited = file.good.is_some() && backups.contains(path) && now < since.plus(EDIT);
+            if is_being_edited {
+                put_off(since.plus(EDIT));
+            }
+            is_being_edited
+        });
+        let mut is_unsettled = false;
+        for (path, file) in &mut self.files {
+            let due = match file.written_since {
+                // Closing it gives a hint; the time is for a watch that does not work.
+                Some(_) => Err(now.plus(SETTLE)),
+                None => file.due_line(path, now),
+            };
+            match due {
+                Ok(line) => self.lines.extend(line),
+                Err(until) => {
+                    is_unsettled = true;
+                    put_off(until);
+                }
+            }
+        }
+        let mut pods = Vec::new();
+        for file in self.files.values() {
+            let Some(pod) = &file.good else { continue };
+            let settled = file.good_since.plus(SETTLE);
+            let is_double = now < settled && self.is_name_of_older(file);
+            if is_double {
+                put_off(settled);
+            } else {
+                pods.push(Arc::clone(pod));
+            }
+        }
+        self.tell_doubles(now);
+        Outcome {
+            pods,
+            look_again,
+            is_unsettled,
+            lines: std::mem::take(&mut self.lines),
+        }
+    }
+
+    /// Of two files with one pod's name only the first counts; the other one's author hears of it.
+    fn tell_doubles(&mut self, now: Moment) {
+        let mut names: BTreeMap<(Option<String>, Option<String>), PathBuf> = BTreeMap::new();
+        for (path, file) in &mut self.files {
+            let Some(pod) = &file.good else { continue };
+            let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+            let Some(first) = names.get(&name) else {
+                names.insert(name, path.clone());
+                file.is_double_told = false;
+                continue;
+            };
+            let is_settled = now >= file.good_since.plus(SETTLE);
+            if is_settled && !std::mem::replace(&mut file.is_double_told, true) {
+                self.lines.push(Line {
+                    path: path.clone(),
+                    text: format!(
+                        "metadata.name: {} has a pod of the same name, which counts; no pod runs from this file",
+                        first.display()
+                    ),
+                    is_trouble: true,
+                });
+            }
+        }
+    }
+
+    /// Whether another file has had a pod of the same name for longer: tools that write a new file beside the old one and
+    /// then rename it have both for an instant.
+    fn is_name_of_older(&self, newcomer: &Manifest) -> bool {
+        self.files.values().any(|file| {
+            file.good_since < newcomer.good_since
+                && match (&file.good, &newcomer.good) {
+                    (Some(a), Some(b)) => {
+                        (&a.metadata.namespace, &a.metadata.name) == (&b.metadata.namespace, &b.metadata.name)
+                    }
+                    _ => false,
+                }
+        })
+    }
+}
+
+impl Manifest {
+    fn trouble(&mut self, text: String, now: Moment) {
+        let text = shortened(text);
+        match &mut self.problem {
+            Some(problem) if problem.text == text && self.digest.is_none() => {}
+            Some(problem) => {
+                problem.text = text;
+                problem.changed = now;
+                // Another content is worth another line, also when it is wrong in the same way.
+                if self.complaint.end() {
+                    problem.since = now;
+                }
+            }
+            None => {
+                self.problem = Some(Problem {
+                    text,
+                    since: now,
+                    changed: now,
+                });
+            }
+        }
+    }
+
+    /// A pod that may run. Whether the file had a trouble that was told of.
+    fn take(&mut self, pod: Pod, now: Moment) -> bool {
+        match &self.good {
+            None => self.good_since = now,
+            // Written anew with the same meaning.
+            Some(good) if **good == pod => {
+                self.problem = None;
+                return self.complaint.end();
+            }
+            Some(_) => {}
+        }
+        self.good = Some(Arc::new(pod));
+        self.problem = None;
+        self.complaint.end()
+    }
+
+    /// The line that is due, if any, or the time until which nothing is said because somebody may still be writing.
+    fn due_line(&mut self, path: &Path, now: Moment) -> Result<Option<Line>, Moment> {
+        let Some(problem) = &self.problem else {
+            return Ok(None);
+        };
+        let settled = problem.changed.plus(SETTLE).min(problem.since.plus(RESTLESS));
+        if now < settled {
+            return Err(settled);
+        }
+        if !self.complaint.is_due(&problem.text, now) {
+            return Ok(None);
+        }
+        let effect = match self.good {
+            Some(_) => "its last good version keeps running until the file is corrected or removed",
+            None => "no pod runs from it until the file is corrected",
+        };
+        Ok(Some(Line {
+            path: path.to_owned(),
+            text: format!("{}; {effect}", problem.text),
+            is_trouble: true,
+        }))
+    }
+}
+
+/// The pod of a manifest and what somebody should know of it. A panic in reading is a refusal: a file that somebody can write
+/// must not end the agent.
+fn read_pod(
+    bytes: &[u8],
+    path: &Path,
+    node_name: &str,
+    gate: &dyn Fn(&str) -> bool,
+) -> Result<(Pod, Vec<String>), String> {
+    let path = path.to_string_lossy();
+    let read = catch_unwind(AssertUnwindSafe(|| read_file(bytes, &path, node_name, gate)));
+    let read =
+        read.map_err(|_| "reading it has failed inside of rubelet; please report this file".to_owned())?;
+    let read = read.map_err(|error| error.to_string())?;
+    let pod = read.pods.into_iter().next();
+    let pod = pod.ok_or_else(|| "it holds no pod".to_owned())?;
+    Ok((pod, read.warnings))
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_PROBLEM_BYTES {
+        let end = text.floor_char_boundary(MAX_PROBLEM_BYTES);
+        text.truncate(end);
+        text.push_str(" … and more");
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "manifests_tests.rs"]
+mod tests;

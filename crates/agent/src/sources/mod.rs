@@ -1,0 +1,124 @@
+//! Where pods come from: files, a URL, later the API server; each delivers whole sets, and the merger finds what changed.
+//!
+//! Owns reading, its timing and what it logs of manifests that cannot run. It must not know what becomes of a pod: whoever
+//! receives the sets merges them and acts. A source that cannot read keeps quiet, so that nothing is removed because a disk or
+//! a server has a bad day.
+//!
+//! ```text
+//! folder ──► file source ─┐  SourceSet   ┌──────────┐  add update delete
+//! URL    ──► http source ─┼─────────────►│  Merger  │─► remove reconcile
+//! (API)                   ┘  (bounded)   └──────────┘
+//! ```
+
+mod complaints;
+mod file;
+mod http;
+mod manifests;
+mod merger;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_ports::{Clock, FileReader, HttpFetcher};
+use tokio::sync::mpsc;
+
+use crate::settings::{AgentPorts, AgentSettings, FileSource, HttpSource};
+
+pub use merger::{Duplicate, Merged, Merger, PodChange, SEEN_ANNOTATION, SOURCE_ANNOTATION};
+
+/// Sets that may wait for the receiver. A source that finds no room waits and then sends what is newest.
+const SETS_IN_FLIGHT: usize = 4;
+
+/// Upstream's bound on a manifest and on a response: ten mebibytes are too much already.
+const MAX_MANIFEST_BYTES: u64 = (10 << 20) - 1;
+
+/// A place where pods come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    File,
+    Http,
+    Api,
+}
+
+impl Source {
+    /// The value of the annotation `kubernetes.io/config.source`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+            Self::Api => "api",
+        }
+    }
+}
+
+/// All pods that a source wants now.
+#[derive(Clone, Debug)]
+pub struct SourceSet {
+    pub source: Source,
+    pub pods: Vec<Arc<Pod>>,
+    /// False while something could not be read that may hold a pod: what is missing is not known to be unwanted then.
+    pub is_complete: bool,
+}
+
+/// What the sources are told once.
+#[derive(Clone)]
+pub struct SourceSettings {
+    pub node_name: String,
+    pub file: Option<FileSource>,
+    pub http: Option<HttpSource>,
+    /// Whether a feature gate is on, by its name.
+    pub gate: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+impl From<&AgentSettings> for SourceSettings {
+    fn from(settings: &AgentSettings) -> Self {
+        Self {
+            node_name: settings.node_name.clone(),
+            file: settings.file_source.clone(),
+            http: settings.http_source.clone(),
+            gate: Arc::clone(&settings.gate),
+        }
+    }
+}
+
+/// The edges that the sources read through.
+#[derive(Clone)]
+pub struct SourcePorts {
+    pub clock: Arc<dyn Clock>,
+    pub files: Arc<dyn FileReader>,
+    pub http: Arc<dyn HttpFetcher>,
+}
+
+impl From<&AgentPorts> for SourcePorts {
+    fn from(ports: &AgentPorts) -> Self {
+        Self {
+            clock: Arc::clone(&ports.clock),
+            files: Arc::clone(&ports.file_reader),
+            http: Arc::clone(&ports.http),
+        }
+    }
+}
+
+/// Starts the configured sources, each as one task that ends when the receiver is dropped. Every one of them delivers its
+/// first set even when it is empty; the list says whom to wait for.
+pub fn start(
+    settings: &SourceSettings,
+    ports: &SourcePorts,
+    mut spawn: impl FnMut(&'static str, BoxFuture<'static, ()>),
+) -> (mpsc::Receiver<SourceSet>, Vec<Source>) {
+    let (output, sets) = mpsc::channel(SETS_IN_FLIGHT);
+    let mut started = Vec::new();
+    if let Some(file) = &settings.file {
+        let source = file::FileActor::new(file, settings, ports, output.clone());
+        spawn("file source", Box::pin(source.run()));
+        started.push(Source::File);
+    }
+    if let Some(http) = &settings.http {
+        let source = http::HttpActor::new(http, settings, ports, output.clone());
+        spawn("http source", Box::pin(source.run()));
+        started.push(Source::Http);
+    }
+    (sets, started)
+}

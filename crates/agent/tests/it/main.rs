@@ -1,0 +1,19 @@
+//! The agent: its sources on the real edges of a machine, everything else on a virtual clock and simulated edges.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "tests are an edge: they write files, listen, spawn tasks, and fail by panicking"
+)]
+
+mod bed;
+mod health;
+mod line;
+mod observer;
+mod sources_file;
+mod sources_http;
+mod sources_merger;
+mod sources_scene;
+mod sync;
+mod waits;

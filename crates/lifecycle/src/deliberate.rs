@@ -1,0 +1,68 @@
+//! Mistakes on purpose, so that the simulator can show that it finds them.
+//!
+//! Owns the switch. It exists only with the feature `deliberate-bugs`, which no program enables, and is off until a
+//! simulation turns one mistake on for its own thread. Without the feature every question is answered at compile time.
+
+/// One mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// A grace period gets longer when the end is asked for again.
+    GraceGrows,
+    /// A sync that was cancelled by the pod's end goes on.
+    StartWhileTerminating,
+    /// A change that arrives during a job is forgotten.
+    LostWakeUp,
+    /// Orphans are stopped before every source has delivered.
+    DeleteBeforeSources,
+    /// A sandbox whose name is reserved is made under the next name.
+    DoubleStart,
+    /// A pod that ended for good begins again.
+    TerminalUndone,
+    /// Sidecars are stopped together with the containers that use them.
+    SidecarsFirst,
+    /// A terminal phase is published while containers may still run.
+    EarlyTerminal,
+}
+
+impl Bug {
+    pub const ALL: [Self; 8] = [
+        Self::GraceGrows,
+        Self::StartWhileTerminating,
+        Self::LostWakeUp,
+        Self::DeleteBeforeSources,
+        Self::DoubleStart,
+        Self::TerminalUndone,
+        Self::SidecarsFirst,
+        Self::EarlyTerminal,
+    ];
+}
+
+#[cfg(feature = "deliberate-bugs")]
+mod switch {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    thread_local! {
+        static ON: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Turns one mistake on for this thread, and all others off.
+    pub fn turn_on(bug: Option<Bug>) {
+        ON.set(bug);
+    }
+
+    #[must_use]
+    pub fn is_on(bug: Bug) -> bool {
+        ON.get() == Some(bug)
+    }
+}
+
+#[cfg(feature = "deliberate-bugs")]
+pub use switch::{is_on, turn_on};
+
+#[cfg(not(feature = "deliberate-bugs"))]
+#[must_use]
+pub const fn is_on(_bug: Bug) -> bool {
+    false
+}
