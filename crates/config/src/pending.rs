@@ -54,12 +54,15 @@ pub struct SettingSupport {
     pub support: Support,
 }
 
-/// Gates that configuration itself reads; turning them has its effect today.
-const GATES_IN_USE: [Gate; 4] = [
+/// Gates whose turning has its effect today.
+const GATES_IN_USE: [Gate; 7] = [
     Gate::AllAlpha,
     Gate::AllBeta,
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
+    Gate::PodLogsQuerySplitStreams,
+    Gate::ReloadKubeletClientCAFile,
+    Gate::ReloadKubeletServerCertificateFile,
 ];
 
 /// Every setting and what it does today, for the documentation and the tests.

@@ -7,12 +7,14 @@
     reason = "the program is the composition root"
 )]
 
+mod agent;
 mod drain;
 mod files;
 mod logging;
 mod node_report;
 mod signals;
 mod startup;
+mod why;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,9 @@ fn main() -> ExitCode {
         .skip(1)
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
+    if let Some((why::COMMAND, rest)) = arguments.split_first().map(|(word, rest)| (word.as_str(), rest)) {
+        return why::run(rest);
+    }
     match load(&arguments, &files::HostFiles, host_facts()) {
         Ok(Invocation::Print(text)) => {
             print!("{text}");

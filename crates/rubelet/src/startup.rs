@@ -14,15 +14,15 @@ use rubelet_host::lock::LockFile;
 use rubelet_host::machine::Machine;
 use rubelet_host::service_manager::{ServiceManager, watchdog_interval_from_environment};
 use rubelet_ports::{RuntimeErrorKind, RuntimeReader};
+use rubelet_server::{ServeOptions, Server, ServerHandle};
 use rubelet_wire::cri::v1::CgroupDriver;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
+use crate::agent::{self, NodeFound};
 use crate::drain::{Drained, drain};
 use crate::node_report;
 use crate::signals::StopSignals;
 
-/// How often the runtime's own state is looked at.
-const RUNTIME_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// What is still under way this long after a stop signal is left behind.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
 /// Tries and pause for asking the runtime for its cgroup driver.
@@ -45,7 +45,7 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
         .enable_all()
         .build()
         .context("start the async runtime")?;
-    let result = runtime.block_on(node(settings, cgroup));
+    let result = runtime.block_on(node(Arc::new(settings), cgroup));
     // Blocking threads, such as the lock file's watcher, never end by themselves.
     runtime.shutdown_background();
     result
@@ -60,13 +60,13 @@ fn cgroup_version() -> Result<CgroupVersion> {
     Ok(version)
 }
 
-async fn node(settings: Settings, cgroup: CgroupVersion) -> Result<()> {
+async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
     // First, so that a signal during start-up is not lost.
     let mut signals = StopSignals::new().context("take over the stop signals")?;
     let watchdog = watchdog_interval_from_environment().context("configure the watchdog")?;
     let service_manager = Arc::new(ServiceManager::from_environment().context("read NOTIFY_SOCKET")?);
 
-    let started = tokio::select! {
+    let mut started = tokio::select! {
         biased;
         // Dropping the start-up half-way leaves nothing behind: it only reads.
         signal = signals.next() => {
@@ -81,25 +81,21 @@ async fn node(settings: Settings, cgroup: CgroupVersion) -> Result<()> {
     tracing::info!("Rubelet is ready");
 
     let keep_alive = tokio::spawn(serve_watchdog(watchdog, Arc::clone(&service_manager)));
-    let watch = tokio::spawn(watch_runtime(started.cri));
     let reason = tokio::select! {
         biased;
         signal = signals.next() => signal,
         () = contended(started.contention) => "lock file contention",
+        Some(defect) = started.fatal.recv() => bail!("a defect in rubelet ends it: {defect}"),
+        defect = started.server.failed() => bail!("a defect in rubelet's HTTP server ends it: {defect}"),
     };
     tracing::info!(reason, deadline_s = DRAIN_DEADLINE.as_secs(), "Rubelet stops");
     service_manager
         .stopping()
         .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
     keep_alive.abort();
-    watch.abort();
-    match drain(
-        async { tokio::join!(keep_alive, watch) },
-        signals.next(),
-        DRAIN_DEADLINE,
-    )
-    .await
-    {
+    // With the server goes the last handle of the agent, which ends then; its pods go on.
+    let work = async { tokio::join!(keep_alive, started.server.stop()) };
+    match drain(work, signals.next(), DRAIN_DEADLINE).await {
         Drained::InTime => {}
         Drained::TooLate => tracing::warn!("The drain deadline has passed; what is under way is left behind"),
         Drained::Interrupted(signal) => bail!("a second signal ({signal}) ends rubelet at once"),
@@ -110,12 +106,14 @@ async fn node(settings: Settings, cgroup: CgroupVersion) -> Result<()> {
 }
 
 struct Started {
-    cri: Arc<dyn RuntimeReader>,
+    server: ServerHandle,
+    /// Why the agent cannot go on.
+    fatal: mpsc::Receiver<String>,
     lock: Option<LockFile>,
     contention: Option<oneshot::Receiver<()>>,
 }
 
-async fn start(settings: &Settings, cgroup: CgroupVersion) -> Result<Started> {
+async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Started> {
     let (lock, contention) = take_lock(settings).await?;
     let configuration = settings.configuration();
     std::fs::create_dir_all(&settings.flags().root_dir).with_context(|| {
@@ -135,22 +133,39 @@ async fn start(settings: &Settings, cgroup: CgroupVersion) -> Result<Started> {
         .enabled(rubelet_config::gates::Gate::CRIListStreaming);
     let registry = prometheus::Registry::new();
     let metrics = CriMetrics::register(&registry).context("register metrics")?;
-    let cri: Arc<dyn RuntimeReader> = Arc::new(
-        CriClient::connect(&options, &metrics)
-            .await
-            .context("connect to the container runtime")?,
-    );
-
-    node_report::log_runtime(&configuration.container_runtime_endpoint, &cri.version().await?);
-    let driver = cgroup_driver(cri.as_ref(), &configuration.cgroup_driver).await?;
+    let cri = CriClient::connect(&options, &metrics)
+        .await
+        .context("connect to the container runtime")?;
+    let version = cri.version().await?;
+    node_report::log_runtime(&configuration.container_runtime_endpoint, &version);
+    let driver = cgroup_driver(&cri, &configuration.cgroup_driver).await?;
     let machine = Machine::read();
     let name = settings
         .flags()
         .node_name(&machine.hostname)
         .context("the node has no name: set --hostname-override")?;
     node_report::log_node(&name, &machine, cgroup, &driver);
+    let found = NodeFound {
+        name: &name,
+        machine: &machine,
+        cgroup,
+        cgroup_driver: &driver,
+        runtime_name: &version.runtime_name,
+    };
+    let (ports, events) = agent::ports(settings, &cri, &name);
+    let (files, clock) = (Arc::clone(&ports.file_reader), Arc::clone(&ports.clock));
+    // A node whose ports or root directory another one has must not touch a pod.
+    let server = Server::listen(Arc::clone(settings), &name, files);
+    let server = server.await.context("serve the node's HTTP API")?;
+    let (agent, fatal) = rubelet_agent::start(ports, agent::settings(settings, &found)?);
+    let server = server.serve(ServeOptions {
+        cgroup_driver: driver,
+        pods: Arc::new(agent.with_events(move || events.snapshot())),
+        clock,
+    });
     Ok(Started {
-        cri,
+        server,
+        fatal,
         lock,
         contention,
     })
@@ -215,18 +230,6 @@ async fn cgroup_driver(cri: &dyn RuntimeReader, configured: &str) -> Result<Stri
         }
         attempt += 1;
         tokio::time::sleep(CGROUP_DRIVER_PAUSE).await;
-    }
-}
-
-async fn watch_runtime(cri: Arc<dyn RuntimeReader>) {
-    let mut known = Vec::new();
-    let mut ticks = tokio::time::interval(RUNTIME_CHECK_INTERVAL);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        let now = node_report::conditions(cri.status(false).await);
-        node_report::log_changes(&known, &now);
-        known = now;
     }
 }
 

@@ -162,16 +162,8 @@ fn values_other_than_the_default_are_named() {
     );
     check(
         &["--kubeconfig=/k8s", "--node-ip=1.2.3.4"],
-        Some(
-            "staticPodPath: /m\ntracing: {samplingRatePerMillion: 3}\nauthentication: {webhook: {cacheTTL: 3m}}\n",
-        ),
-        &[
-            "--kubeconfig",
-            "--node-ip",
-            "authentication",
-            "staticPodPath",
-            "tracing",
-        ],
+        Some("maxPods: 7\ntracing: {samplingRatePerMillion: 3}\n"),
+        &["--kubeconfig", "--node-ip", "maxPods", "tracing"],
     );
     check(
         &[],

@@ -60,7 +60,7 @@ fn the_runtime_and_the_node_are_reported_and_sigterm_ends_it() {
         assert_eq!(message()?, "READY=1");
         assert_eq!(message()?, "WATCHDOG=1");
 
-        let log = wait_for_log(&mut rubelet, "type=\"NetworkReady\"")?;
+        let log = wait_for_log(&mut rubelet, "condition=\"NetworkReady\"")?;
         let version = containerd.version()?;
         assert!(
             log.contains("\"Container runtime\"") && log.contains("name=\"containerd\""),
@@ -71,19 +71,19 @@ fn the_runtime_and_the_node_are_reported_and_sigterm_ends_it() {
             log.contains("name=\"node-a\"") && log.contains("mode=\"standalone\""),
             "{log}"
         );
-        assert!(log.contains("type=\"RuntimeReady\""), "{log}");
+        assert!(log.contains("condition=\"RuntimeReady\""), "{log}");
 
         containerd.kill()?;
-        wait_for_log(&mut rubelet, "RuntimeNotAnswering")?;
+        wait_for_log(&mut rubelet, "The container runtime is not ready")?;
         containerd.start_again()?;
         wait_for("the runtime is seen again", DEADLINE, || {
             let log = fs::read_to_string(rubelet.log())?;
             let after = log
-                .rsplit("RuntimeNotAnswering")
+                .rsplit("The container runtime is not ready")
                 .next()
                 .unwrap_or_default()
                 .to_owned();
-            ensure!(after.contains("type=\"RuntimeReady\""), "{after}");
+            ensure!(after.contains("The container runtime is ready"), "{after}");
             Ok(())
         })?;
 

@@ -8,3 +8,6 @@
 
 mod command_line;
 mod lifecycle;
+mod pods;
+mod server;
+mod why;

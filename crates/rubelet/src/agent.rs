@@ -1,0 +1,251 @@
+//! Putting the agent together: the edges behind their ports, and what the settings and the machine say.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rubelet_agent::settings::{FileSource, GarbageLimits, HttpSource};
+use rubelet_agent::{AgentPorts, AgentSettings, EventLog};
+use rubelet_config::gates::Gate;
+use rubelet_config::settings::Settings;
+use rubelet_cri::CriClient;
+use rubelet_fetch::UrlFetcher;
+use rubelet_host::cgroup::CgroupVersion;
+use rubelet_host::kernel::{KernelFacts, default_route_addresses};
+use rubelet_host::machine::Machine;
+use rubelet_host::{HostClock, HostFiles, HostRandomness, TokioSpawner};
+use rubelet_images::{Images, ImagesSettings};
+use rubelet_lifecycle::backoff::BackoffLimits;
+use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};
+use rubelet_lifecycle::restart::RestartGates;
+use rubelet_lifecycle::status::StatusGates;
+use rubelet_model::GoDuration;
+use rubelet_model::address::parse_ip;
+use rubelet_resources::NodeFacts;
+use rubelet_resources::amounts::{Amounts, CPU, MEMORY};
+use rubelet_resources::cgroup_name::CgroupDriver;
+use rubelet_resources::huge_pages::page_size_name;
+
+/// On two processors a runtime starts pods fastest with this many starts under way; more processors carry more.
+const STARTS_PER_PROCESSOR: usize = 3;
+const MIN_STARTS: usize = 4;
+/// Links to all containers' logs, where log agents look for them.
+const CONTAINER_LOGS_DIR: &str = "/var/log/containers";
+/// Where pods' logs are unless the configuration says otherwise.
+const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
+
+/// What start-up has found out about the node.
+pub(crate) struct NodeFound<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) machine: &'a Machine,
+    pub(crate) cgroup: CgroupVersion,
+    pub(crate) cgroup_driver: &'a str,
+    pub(crate) runtime_name: &'a str,
+}
+
+/// The real edges.
+pub(crate) fn ports(settings: &Settings, cri: &CriClient, node_name: &str) -> (AgentPorts, Arc<EventLog>) {
+    let clock = Arc::new(HostClock::new());
+    let files = Arc::new(HostFiles::new());
+    let cri = Arc::new(cri.clone());
+    let events = Arc::new(EventLog::new(clock.clone(), node_name.to_owned()));
+    let images = Images::new(
+        images_settings(settings),
+        cri.clone(),
+        cri.clone(),
+        clock.clone(),
+        events.clone(),
+    );
+    let ports = AgentPorts {
+        clock,
+        spawner: Arc::new(TokioSpawner::new(tokio::runtime::Handle::current())),
+        randomness: Arc::new(HostRandomness),
+        runtime_reader: cri.clone(),
+        runtime_writer: cri,
+        images: Arc::new(images),
+        file_reader: files.clone(),
+        file_writer: files,
+        http: Arc::new(UrlFetcher::new()),
+        events: events.clone(),
+    };
+    (ports, events)
+}
+
+fn images_settings(settings: &Settings) -> ImagesSettings {
+    let configuration = settings.configuration();
+    let defaults = ImagesSettings::default();
+    let count = |number: i32| u32::try_from(number).unwrap_or(0);
+    ImagesSettings {
+        serialize_pulls: configuration
+            .serialize_image_pulls
+            .unwrap_or(defaults.serialize_pulls),
+        max_parallel_pulls: configuration.max_parallel_image_pulls.map_or(0, count),
+        registry_pull_qps: configuration
+            .registry_pull_qps
+            .map_or(defaults.registry_pull_qps, f64::from),
+        registry_burst: count(configuration.registry_burst),
+        ensure_secret_pulled_images: settings.gates().enabled(Gate::KubeletEnsureSecretPulledImages),
+        ..defaults
+    }
+}
+
+/// What the agent is told once.
+pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<AgentSettings> {
+    let configuration = settings.configuration();
+    let flags = settings.flags();
+    let root_dir = std::path::absolute(&flags.root_dir).context("make --root-dir absolute")?;
+    let gates = settings.gates().clone();
+    Ok(AgentSettings {
+        node_name: found.name.to_owned(),
+        container_logs_dir: PathBuf::from(CONTAINER_LOGS_DIR),
+        file_source: Some(configuration.static_pod_path.as_str())
+            .filter(|path| !path.is_empty())
+            .map(|path| FileSource {
+                path: PathBuf::from(path),
+                check_interval: std_duration(configuration.file_check_frequency),
+            }),
+        http_source: Some(configuration.static_pod_url.as_str())
+            .filter(|url| !url.is_empty())
+            .map(|url| HttpSource {
+                url: url.to_owned(),
+                headers: headers(&configuration.static_pod_url_header),
+                check_interval: std_duration(configuration.http_check_frequency),
+            }),
+        sync_frequency: std_duration(configuration.sync_frequency),
+        node: node_configuration(settings, found, &root_dir)?,
+        status_gates: status_gates(settings),
+        crash_backoff: BackoffLimits::new(
+            gates.enabled(Gate::ReduceDefaultCrashLoopBackOffDecay),
+            configuration
+                .crash_loop_back_off
+                .max_container_restart_period
+                .filter(|_| gates.enabled(Gate::KubeletCrashLoopBackOffMax))
+                .map(std_duration),
+        ),
+        garbage: GarbageLimits {
+            min_age: std_duration(flags.minimum_container_ttl),
+            max_per_container: i64::from(flags.maximum_dead_containers_per_container),
+            max_total: i64::from(flags.maximum_dead_containers),
+        },
+        gate: Arc::new(move |name| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate))),
+        starts_in_flight: MIN_STARTS.max(found.machine.processors * STARTS_PER_PROCESSOR),
+        runtime_name: found.runtime_name.to_owned(),
+        root_dir,
+    })
+}
+
+/// Below zero is no time at all.
+fn std_duration(duration: GoDuration) -> Duration {
+    duration.to_std().unwrap_or_default()
+}
+
+fn headers(configured: &BTreeMap<String, Vec<String>>) -> Vec<(String, String)> {
+    configured
+        .iter()
+        .flat_map(|(name, values)| values.iter().map(move |value| (name.clone(), value.clone())))
+        .collect()
+}
+
+fn status_gates(settings: &Settings) -> StatusGates {
+    let gates = settings.gates();
+    StatusGates {
+        restart: RestartGates {
+            container_restart_rules: gates.enabled(Gate::ContainerRestartRules),
+            restart_all_containers: gates.enabled(Gate::RestartAllContainersOnContainerExits),
+        },
+        change_container_status_on_restart: gates.enabled(Gate::ChangeContainerStatusOnKubeletRestart),
+        container_stop_signals: gates.enabled(Gate::ContainerStopSignals),
+    }
+}
+
+fn node_configuration(
+    settings: &Settings,
+    found: &NodeFound<'_>,
+    root_dir: &Path,
+) -> Result<NodeConfiguration> {
+    let kernel = KernelFacts::read(found.cgroup);
+    let root = root_dir.to_str().context("--root-dir is no text")?;
+    let mut node = NodeConfiguration::new(settings, root, resolver(settings)?, node_facts(found, &kernel));
+    if node.pod_logs_dir.is_empty() {
+        DEFAULT_POD_LOGS_DIR.clone_into(&mut node.pod_logs_dir);
+    }
+    node.cgroup_driver = CgroupDriver::by_name(found.cgroup_driver);
+    node.seccomp_default |= settings.flags().seccomp_default;
+    // Nobody makes and removes the pods' cgroups yet: the runtime's own parent is used until then.
+    node.cgroups_per_qos = false;
+    node.thermal_throttle_paths = kernel.thermal_throttle_paths;
+    node.is_selinux_enabled = kernel.is_selinux_enabled;
+    node.node_ips = node_addresses(&settings.flags().node_ip);
+    Ok(node)
+}
+
+fn node_addresses(configured: &str) -> Vec<IpAddr> {
+    let configured: Vec<IpAddr> = configured
+        .split(',')
+        .filter_map(|text| parse_ip(text.trim()))
+        .filter(|address| !address.is_unspecified())
+        .collect();
+    if configured.is_empty() {
+        default_route_addresses()
+    } else {
+        configured
+    }
+}
+
+/// A file that is missing or broken is told once and then counts as empty, so that pods with a DNS of their own still run.
+fn resolver(settings: &Settings) -> Result<Option<ResolvConf>> {
+    let path = settings
+        .configuration()
+        .resolv_conf
+        .as_deref()
+        .unwrap_or_default();
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("read the node's resolver file {path} (resolvConf)"));
+    match text.and_then(|text| ResolvConf::parse(&text).with_context(|| format!("resolver file {path}"))) {
+        Ok(parsed) => Ok(Some(parsed)),
+        Err(error) => {
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "Pods get no name servers of the node"
+            );
+            Ok(Some(ResolvConf::default()))
+        }
+    }
+}
+
+fn node_facts(found: &NodeFound<'_>, kernel: &KernelFacts) -> NodeFacts {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let mut allocatable = Amounts::default();
+    let amounts = [
+        (CPU, found.machine.processors.to_string()),
+        (MEMORY, found.machine.memory_bytes.to_string()),
+    ];
+    for (name, text) in amounts {
+        // Whole numbers are quantities.
+        if let Ok(quantity) = text.parse() {
+            allocatable.set(name, quantity);
+        }
+    }
+    NodeFacts {
+        cgroup: match found.cgroup {
+            CgroupVersion::V1 => rubelet_resources::rules::CgroupVersion::V1,
+            CgroupVersion::V2 => rubelet_resources::rules::CgroupVersion::V2,
+        },
+        page_size_bytes: signed(kernel.page_size_bytes),
+        huge_page_sizes: kernel
+            .huge_page_sizes_bytes
+            .iter()
+            .filter_map(|bytes| page_size_name(signed(*bytes)))
+            .collect(),
+        memory_capacity_bytes: signed(found.machine.memory_bytes),
+        swap_capacity_bytes: signed(found.machine.swap_bytes),
+        has_swap_controller: kernel.has_swap_controller,
+        allocatable,
+    }
+}

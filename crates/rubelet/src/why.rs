@@ -1,0 +1,150 @@
+//! `rubelet why`: asks the rubelet that runs on this node what its pods wait for.
+//!
+//! Owns the words of this one command and the form of its answer. It talks to the local socket under the root directory and
+//! to nothing else: no settings are loaded, and no runtime is asked.
+
+mod arguments;
+mod socket;
+mod table;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use rubelet_model::explanation::PodExplanation;
+use serde::Deserialize;
+use serde_json::Value;
+
+use arguments::{Arguments, Request, USAGE};
+
+/// The word that stands before the rest. No flag of the kubelet's begins without a dash, so nothing is taken away.
+pub(crate) const COMMAND: &str = "why";
+
+/// Answers, and says how the program ends: 1 when there is no answer.
+pub(crate) fn run(words: &[String]) -> ExitCode {
+    let mut out = Vec::new();
+    let result = Arguments::parse(words)
+        .map_err(|problem| anyhow::anyhow!("{problem}\n\n{USAGE}"))
+        .and_then(|arguments| answer(&arguments, &mut out));
+    // A reader that has gone away is no failure of ours.
+    let _ = std::io::stdout().write_all(&out);
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rubelet why: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
+    let ask = |path: &str| socket::ask(&arguments.root_dir, path);
+    match &arguments.request {
+        Request::Help => write_line(out, USAGE),
+        Request::Events => {
+            let events = ask("/events")?;
+            if arguments.json {
+                return write_json(out, &events);
+            }
+            table::write_events(out, events.as_array().map_or(&[], Vec::as_slice))
+        }
+        Request::Record(uid) => write_json(out, &ask(&format!("/flight/{}", path_segment(uid)))?),
+        Request::Pods(wanted) => {
+            let told: Vec<Value> = serde_json::from_value(ask("/why")?).context("the answer is no list")?;
+            let mut pods: Vec<(PodExplanation, Value)> = Vec::new();
+            for value in told {
+                let pod = PodExplanation::deserialize(&value).context("the answer makes no sense")?;
+                if wanted.as_deref().is_none_or(|wanted| is_meant(&pod, wanted)) {
+                    pods.push((pod, value));
+                }
+            }
+            if let (Some(wanted), true) = (wanted, pods.is_empty()) {
+                bail!("no pod {wanted:?} on this node");
+            }
+            let (pods, told): (Vec<PodExplanation>, Vec<Value>) = pods.into_iter().unzip();
+            if arguments.json {
+                return write_json(out, &Value::Array(told));
+            }
+            table::write_pods(out, &pods)
+        }
+    }
+}
+
+/// By uid, `namespace/name` or name; of a static pod also the name in its manifest, which lacks the node's.
+fn is_meant(pod: &PodExplanation, wanted: &str) -> bool {
+    if pod.uid.as_str() == wanted {
+        return true;
+    }
+    let (namespace, name) = match wanted.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, wanted),
+    };
+    let name_fits = pod.name == name
+        || (!name.is_empty()
+            && pod
+                .name
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('-')));
+    name_fits && namespace.is_none_or(|namespace| pod.namespace == namespace)
+}
+
+/// A uid may be any text, for manifests may set it.
+fn path_segment(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    text.bytes()
+        .map(|byte| {
+            if plain(byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
+}
+
+fn write_json(out: &mut Vec<u8>, value: &Value) -> Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    write_line(out, "")
+}
+
+fn write_line(out: &mut Vec<u8>, line: &str) -> Result<()> {
+    Ok(writeln!(out, "{line}")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_may_be_any_text() {
+        assert_eq!(path_segment("a-1._"), "a-1._");
+        assert_eq!(path_segment("a b/ü"), "a%20b%2F%C3%BC");
+    }
+
+    #[test]
+    fn a_pod_is_meant_by_its_names() {
+        let pod = PodExplanation {
+            namespace: "default".to_owned(),
+            name: "web-node-a".to_owned(),
+            uid: "u1".into(),
+            phase: String::new(),
+            containers_ready: 0,
+            containers: 0,
+            restarts: 0,
+            waits_for: None,
+        };
+        let check = |wanted: &str, expected: bool| assert_eq!(is_meant(&pod, wanted), expected, "{wanted}");
+        check("web-node-a", true);
+        check("web", true);
+        check("default/web", true);
+        check("default/web-node-a", true);
+        check("u1", true);
+        check("we", false);
+        check("node-a", false);
+        check("other/web", false);
+        check("default/u1", false);
+        check("", false);
+        check("default/", false);
+        check("web-", false);
+    }
+}

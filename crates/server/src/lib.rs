@@ -1,0 +1,31 @@
+//! The node's HTTP API and the local socket that `rubelet why` asks.
+//!
+//! Owns the listeners, TLS, who may ask, and the form of every answer: paths, methods, texts and JSON are upstream's. It must
+//! not decide anything about a pod: it looks at pods through `PodView` and at log files, and changes neither.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "an edge of its own: sockets, connection tasks and their timeouts, open log files"
+)]
+
+mod api;
+mod authentication;
+mod configz;
+mod connection;
+mod error;
+mod health;
+mod listener;
+mod logs;
+mod pace;
+mod paths;
+mod pods;
+mod response;
+mod rfc3339;
+mod server;
+mod stopping;
+mod tls;
+mod why;
+
+pub use error::ServerError;
+pub use server::{ServeOptions, Server, ServerHandle};
+pub use why::{SOCKET_NAME, WhySocketError, short_path};

@@ -1,0 +1,173 @@
+//! Accepting connections, a bounded number at a time.
+//!
+//! Owns the accept loop and the tasks of its connections; a panic in one of them ends that connection only.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::ServerError;
+use crate::connection::{Handler, Peer, serve};
+use crate::stopping::Stopping;
+
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// After an error such as "too many open files".
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// Answers that are still under way this long after the stop are cut off.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+
+/// Where connections come from.
+#[async_trait]
+pub(crate) trait Listener: Send + 'static {
+    type Stream: Send + 'static;
+
+    async fn next(&self) -> io::Result<Self::Stream>;
+}
+
+#[async_trait]
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        let (stream, _) = self.accept().await?;
+        // Without it a follower of a log waits for the kernel to fill a packet.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+#[async_trait]
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
+/// Serves one accepted stream to its end.
+pub(crate) trait Greeter<S>: Send + Sync + 'static {
+    fn serve(&self, stream: S, stopping: Stopping) -> BoxFuture<'static, ()>;
+}
+
+pub(crate) struct Plain(pub(crate) Arc<dyn Handler>);
+
+impl Greeter<TcpStream> for Plain {
+    fn serve(&self, stream: TcpStream, stopping: Stopping) -> BoxFuture<'static, ()> {
+        Box::pin(serve(stream, Peer::default(), Arc::clone(&self.0), stopping))
+    }
+}
+
+pub(crate) struct Tls {
+    pub(crate) handler: Arc<dyn Handler>,
+    /// The configuration for the next connection.
+    pub(crate) configuration: watch::Receiver<Arc<ServerConfig>>,
+}
+
+impl Greeter<TcpStream> for Tls {
+    fn serve(&self, stream: TcpStream, stopping: Stopping) -> BoxFuture<'static, ()> {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.configuration.borrow()));
+        let handler = Arc::clone(&self.handler);
+        Box::pin(async move {
+            let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return tracing::debug!(%error, "A TLS handshake failed"),
+                Err(_) => return tracing::debug!("A TLS handshake took too long"),
+            };
+            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let peer = Peer {
+                certificates: certificates.to_vec(),
+            };
+            serve(stream, peer, handler, stopping).await;
+        })
+    }
+}
+
+/// A local socket that only root and rubelet's own user may use.
+pub(crate) struct Local(pub(crate) Arc<dyn Handler>);
+
+impl Greeter<UnixStream> for Local {
+    fn serve(&self, stream: UnixStream, stopping: Stopping) -> BoxFuture<'static, ()> {
+        let handler = Arc::clone(&self.0);
+        Box::pin(async move {
+            let own = rustix::process::geteuid().as_raw();
+            match stream.peer_cred() {
+                Ok(peer) if peer.uid() == 0 || peer.uid() == own => {
+                    serve(stream, Peer::default(), handler, stopping).await;
+                }
+                Ok(peer) => tracing::warn!(uid = peer.uid(), "A user that may not ask why was sent away"),
+                Err(error) => tracing::warn!(%error, "It is unknown who asks why"),
+            }
+        })
+    }
+}
+
+/// Listens on an address that a setting gave.
+pub(crate) async fn listen(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServerError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| ServerError::Listen {
+            setting,
+            address,
+            source,
+        })
+}
+
+/// Serves until `stopping`, then lets the answers under way come to their end.
+pub(crate) async fn accept_connections<L: Listener>(
+    name: &'static str,
+    listener: L,
+    limit: usize,
+    greeter: impl Greeter<L::Stream>,
+    mut stopping: Stopping,
+) {
+    let slots = Arc::new(Semaphore::new(limit));
+    let for_connections = stopping.clone();
+    let mut connections = JoinSet::new();
+    loop {
+        let next = async {
+            // The semaphore is never closed.
+            let slot = Arc::clone(&slots).acquire_owned().await.ok();
+            (slot, listener.next().await)
+        };
+        tokio::select! {
+            biased;
+            () = stopping.begun() => break,
+            // Cancel-safe: what ended stays in the set.
+            Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, server = name, "A connection's task failed");
+                }
+            }
+            // Cancel-safe: a connection that nobody accepts stays in the kernel's queue.
+            (slot, accepted) = next => match accepted {
+                Ok(stream) => {
+                    let served = greeter.serve(stream, for_connections.clone());
+                    connections.spawn(async move {
+                        served.await;
+                        drop(slot);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, server = name, "A connection cannot be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    // New connections are refused from here on.
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN_LIMIT, all).await.is_err() {
+        tracing::warn!(server = name, "Answers under way are cut off");
+    }
+}

@@ -1,0 +1,153 @@
+//! `/containerLogs/{namespace}/{pod}/{container}`.
+//!
+//! Owns the way from a request to the bytes of a log file: what is asked, which file that is, and copying it. Memory is bounded
+//! whatever the file holds. Files that were rotated away are not looked at, as upstream does not.
+
+mod copy;
+mod file;
+mod locate;
+mod options;
+mod transcript;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::StatusCode;
+use rubelet_config::{Gate, Settings};
+use rubelet_ports::{Clock, FileReader, PodView};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::response::{Answer, stream, text};
+use crate::stopping::Stopping;
+use copy::{Copying, Followed};
+use file::LogFile;
+use locate::{has_container, locate, log_file_of};
+use options::{LogOptions, OptionsProblem};
+
+/// Reads of log files that may be under way at a time; a hung disk holds no more threads than this.
+const READS_AT_A_TIME: usize = 8;
+/// Pieces of a log on their way to a client.
+const PIECES_UNDER_WAY: usize = 2;
+
+/// The container that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogTarget<'a> {
+    namespace: &'a str,
+    pod: &'a str,
+    container: &'a str,
+}
+
+impl<'a> LogTarget<'a> {
+    /// From `namespace/pod/container`.
+    pub(crate) fn parse(rest: &'a str) -> Option<Self> {
+        let mut segments = rest.split('/');
+        let target = Self {
+            namespace: segments.next().filter(|segment| !segment.is_empty())?,
+            pod: segments.next()?,
+            container: segments.next()?,
+        };
+        segments.next().is_none().then_some(target)
+    }
+}
+
+/// Reads the logs of the node's containers.
+pub(crate) struct ContainerLogs {
+    logs_dir: PathBuf,
+    files: Arc<dyn FileReader>,
+    clock: Arc<dyn Clock>,
+    /// Whether one stream may be asked for alone.
+    split_streams: bool,
+    reads: Arc<Semaphore>,
+}
+
+impl ContainerLogs {
+    pub(crate) fn new(settings: &Settings, files: Arc<dyn FileReader>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            logs_dir: PathBuf::from(&settings.configuration().pod_logs_dir),
+            files,
+            clock,
+            split_streams: settings.gates().enabled(Gate::PodLogsQuerySplitStreams),
+            reads: Arc::new(Semaphore::new(READS_AT_A_TIME)),
+        }
+    }
+
+    pub(crate) async fn answer(
+        &self,
+        target: LogTarget<'_>,
+        query: &str,
+        pods: &Arc<dyn PodView>,
+        stopping: &Stopping,
+    ) -> Answer {
+        match self.start(target, query, pods, stopping).await {
+            Ok(answer) => answer,
+            Err((status, message)) => text(status, message),
+        }
+    }
+
+    async fn start(
+        &self,
+        target: LogTarget<'_>,
+        query: &str,
+        pods: &Arc<dyn PodView>,
+        stopping: &Stopping,
+    ) -> Result<Answer, (StatusCode, String)> {
+        let LogTarget {
+            namespace,
+            pod: pod_name,
+            container,
+        } = target;
+        let bad_request = |message: String| (StatusCode::BAD_REQUEST, message);
+        let not_found = |message: String| (StatusCode::NOT_FOUND, message);
+        let options = LogOptions::parse(query, self.clock.now()).map_err(|problem| match problem {
+            OptionsProblem::Undecodable => {
+                bad_request(r#"{"message": "Unable to decode query."}"#.to_owned())
+            }
+            OptionsProblem::Invalid => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                r#"{"message": "Invalid request."}"#.to_owned(),
+            ),
+        })?;
+        let all = pods
+            .pods()
+            .await
+            .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        let pod = all
+            .iter()
+            .find(|pod| {
+                pod.metadata.namespace.as_deref() == Some(namespace)
+                    && pod.metadata.name.as_deref() == Some(pod_name)
+            })
+            .ok_or_else(|| not_found(format!("pod {pod_name:?} does not exist")))?;
+        if !has_container(pod, container) {
+            return Err(not_found(format!(
+                "container {container:?} not found in pod {pod_name:?}"
+            )));
+        }
+        if let (Some(wanted), false) = (options.single_stream, self.split_streams) {
+            return Err(bad_request(format!(
+                "unable to return the given log stream: {:?}. \
+                 Please enable PodLogsQuerySplitStreams feature gate in kubelet",
+                wanted.name()
+            )));
+        }
+        let located = locate(pod, container, options.previous).map_err(bad_request)?;
+        let unavailable = || bad_request(format!("unable to retrieve container logs for {}", located.id));
+        let path = log_file_of(&self.logs_dir, pod, container, &located, pods.as_ref())
+            .await
+            .ok_or_else(unavailable)?;
+        let file = LogFile::open(path, Arc::clone(&self.reads))
+            .await
+            .map_err(bad_request)?;
+        let followed = options.follow.then(|| Followed {
+            pods: Arc::clone(pods),
+            pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+            container: container.to_owned(),
+            container_id: located.id.clone(),
+            files: Arc::clone(&self.files),
+            stopping: stopping.clone(),
+        });
+        let (sender, receiver) = mpsc::channel(PIECES_UNDER_WAY);
+        tokio::spawn(Copying::new(file, &options, followed, sender).run());
+        Ok(stream(receiver))
+    }
+}

@@ -1,0 +1,339 @@
+//! Which paths exist on which port.
+//!
+//! Owns the tables and how a path is looked up in them, which is upstream's router: paths are cleaned first, a path that ends
+//! in a slash stands for everything below it, and the same path without the slash is redirected there.
+
+use std::ops::RangeInclusive;
+
+use rubelet_config::{Gate, Settings};
+
+/// What a path stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Healthz,
+    HealthCheck(Check),
+    Pods,
+    RunningPods,
+    ContainerLogs,
+    Configz,
+    /// Switched off by a setting; the text says so.
+    Disabled(&'static str),
+    /// Known to upstream and not built yet.
+    Later(Later),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    Ping,
+    Log,
+    SyncLoop,
+}
+
+impl Check {
+    pub(crate) const ALL: [Self; 3] = [Self::Ping, Self::Log, Self::SyncLoop];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Log => "log",
+            Self::SyncLoop => "syncloop",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Later {
+    pub(crate) what: &'static str,
+    /// As the `Allow` header says it; empty when every method is taken.
+    pub(crate) methods: &'static str,
+    /// How many segments may follow the path.
+    pub(crate) segments: RangeInclusive<usize>,
+}
+
+const fn later(what: &'static str, methods: &'static str, segments: RangeInclusive<usize>) -> Endpoint {
+    Endpoint::Later(Later {
+        what,
+        methods,
+        segments,
+    })
+}
+
+/// How a path covers what is below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// The path alone.
+    Exact,
+    /// The path, with or without a slash, and everything below.
+    Tree,
+    /// The path with a slash and everything below; without the slash it is redirected.
+    Below,
+}
+
+#[derive(Debug)]
+struct Row {
+    path: &'static str,
+    reach: Reach,
+    endpoint: Endpoint,
+}
+
+const fn exact(path: &'static str, endpoint: Endpoint) -> Row {
+    Row {
+        path,
+        reach: Reach::Exact,
+        endpoint,
+    }
+}
+
+const fn tree(path: &'static str, endpoint: Endpoint) -> Row {
+    Row {
+        path,
+        reach: Reach::Tree,
+        endpoint,
+    }
+}
+
+const fn below(path: &'static str, endpoint: Endpoint) -> Row {
+    Row {
+        path,
+        reach: Reach::Below,
+        endpoint,
+    }
+}
+
+const ANY: RangeInclusive<usize> = 0..=usize::MAX;
+const NONE: RangeInclusive<usize> = 0..=0;
+
+/// What an address leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found<'a> {
+    /// The endpoint, and what follows its path, without slashes at the ends.
+    Endpoint(&'a Endpoint, &'a str),
+    /// Ask there instead.
+    Redirect(String),
+    Nothing,
+}
+
+/// The paths of one port.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    rows: Vec<Row>,
+}
+
+impl Paths {
+    /// The port that asks who you are.
+    pub(crate) fn authenticated(settings: &Settings) -> Self {
+        let mut rows = always();
+        if settings.configuration().enable_debugging_handlers != Some(false) {
+            rows.extend(debugging(settings));
+        } else {
+            rows.extend(debugging_off());
+        }
+        Self { rows }
+    }
+
+    /// The port that does not.
+    pub(crate) fn read_only() -> Self {
+        let mut rows = always();
+        rows.extend(debugging_off());
+        Self { rows }
+    }
+
+    /// The port for the local supervisor.
+    pub(crate) fn healthz() -> Self {
+        Self {
+            rows: vec![
+                exact("/healthz", Endpoint::Healthz),
+                exact("/healthz/ping", Endpoint::HealthCheck(Check::Ping)),
+            ],
+        }
+    }
+
+    pub(crate) fn find<'a>(&'a self, path: &'a str) -> Found<'a> {
+        let cleaned = clean(path);
+        if cleaned != path {
+            return Found::Redirect(cleaned);
+        }
+        for row in &self.rows {
+            let Some(rest) = path.strip_prefix(row.path) else {
+                continue;
+            };
+            match (row.reach, rest) {
+                (Reach::Exact | Reach::Tree, "") => return Found::Endpoint(&row.endpoint, ""),
+                (Reach::Below, "") => return Found::Redirect(format!("{path}/")),
+                (Reach::Tree | Reach::Below, rest) if rest.starts_with('/') => {
+                    return Found::Endpoint(&row.endpoint, rest.trim_matches('/'));
+                }
+                (Reach::Exact | Reach::Tree | Reach::Below, _) => {}
+            }
+        }
+        Found::Nothing
+    }
+}
+
+fn always() -> Vec<Row> {
+    let mut rows = vec![
+        exact("/healthz", Endpoint::Healthz),
+        tree("/pods", Endpoint::Pods),
+        below("/stats", later("statistics", "GET, POST", 1..=1)),
+    ];
+    rows.extend(
+        Check::ALL
+            .into_iter()
+            .zip(["/healthz/ping", "/healthz/log", "/healthz/syncloop"])
+            .map(|(check, path)| exact(path, Endpoint::HealthCheck(check))),
+    );
+    rows.extend(
+        [
+            "/metrics",
+            "/metrics/cadvisor",
+            "/metrics/resource",
+            "/metrics/probes",
+            "/metrics/slis",
+        ]
+        .map(|path| exact(path, later("metrics", "", NONE))),
+    );
+    rows
+}
+
+fn debugging(settings: &Settings) -> Vec<Row> {
+    let configuration = settings.configuration();
+    let switched = |on: Option<bool>, endpoint: Endpoint, text: &'static str| {
+        if on == Some(false) {
+            Endpoint::Disabled(text)
+        } else {
+            endpoint
+        }
+    };
+    let mut rows = vec![
+        tree("/run", later("run", "POST", 3..=4)),
+        tree("/exec", later("exec", "GET, POST", 3..=4)),
+        tree("/attach", later("attach", "GET, POST", 3..=4)),
+        tree("/portForward", later("port forwarding", "GET, POST", 2..=3)),
+        tree("/containerLogs", Endpoint::ContainerLogs),
+        exact("/configz", Endpoint::Configz),
+        below("/runningpods", Endpoint::RunningPods),
+        below(
+            "/logs",
+            switched(
+                configuration.enable_system_log_handler,
+                later("the node's own logs", "GET", ANY),
+                "logs endpoint is disabled.",
+            ),
+        ),
+        below(
+            "/debug/pprof",
+            switched(
+                configuration.enable_profiling_handler,
+                later("profiling", "GET", ANY),
+                "profiling endpoint is disabled.",
+            ),
+        ),
+        exact(
+            "/debug/flags/v",
+            switched(
+                configuration.enable_debug_flags_handler,
+                later("changing the verbosity", "", NONE),
+                "flags endpoint is disabled.",
+            ),
+        ),
+    ];
+    let gated = [
+        (
+            Gate::ContainerCheckpoint,
+            below("/checkpoint", later("checkpoints", "POST", 3..=3)),
+        ),
+        (Gate::ComponentFlagz, exact("/flagz", later("flagz", "", NONE))),
+        (
+            Gate::ComponentStatusz,
+            exact("/statusz", later("statusz", "", NONE)),
+        ),
+    ];
+    rows.extend(
+        gated
+            .into_iter()
+            .filter(|(gate, _)| settings.gates().enabled(*gate))
+            .map(|(_, row)| row),
+    );
+    rows
+}
+
+fn debugging_off() -> Vec<Row> {
+    [
+        "/run",
+        "/exec",
+        "/attach",
+        "/portForward",
+        "/containerLogs",
+        "/runningpods",
+        "/debug/pprof",
+        "/logs",
+    ]
+    .map(|path| below(path, Endpoint::Disabled("Debug endpoints are disabled.")))
+    .into()
+}
+
+/// The path without `.`, `..` and doubled slashes; a slash at the end stays.
+fn clean(path: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(kept.pop()),
+            segment => kept.push(segment),
+        }
+    }
+    let mut cleaned = format!("/{}", kept.join("/"));
+    if path.ends_with('/') && cleaned != "/" {
+        cleaned.push('/');
+    }
+    cleaned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned() {
+        let check = |path: &str, expected: &str| assert_eq!(clean(path), expected, "{path}");
+        check("", "/");
+        check("/", "/");
+        check("//pods", "/pods");
+        check("/foo/../pods", "/pods");
+        check("/../../pods/", "/pods/");
+        check("/pods/.", "/pods");
+        check("/a//b/", "/a/b/");
+        check("/..", "/");
+    }
+
+    #[test]
+    fn a_path_leads_where_upstream_leads() {
+        let read_only = Paths::read_only();
+        let healthz = Paths::healthz();
+        let endpoint = |endpoint: &'static Endpoint, rest: &'static str| Found::Endpoint(endpoint, rest);
+        let redirect = |to: &str| Found::Redirect(to.to_owned());
+        static OFF: Endpoint = Endpoint::Disabled("Debug endpoints are disabled.");
+        let check = |path: &str, expected: &Found<'_>| assert_eq!(&read_only.find(path), expected, "{path}");
+        check("/pods", &endpoint(&Endpoint::Pods, ""));
+        check("/pods/", &endpoint(&Endpoint::Pods, ""));
+        check("/pods/x", &endpoint(&Endpoint::Pods, "x"));
+        check("/podsx", &Found::Nothing);
+        check("/", &Found::Nothing);
+        check("/healthz", &endpoint(&Endpoint::Healthz, ""));
+        check(
+            "/healthz/ping",
+            &endpoint(&Endpoint::HealthCheck(Check::Ping), ""),
+        );
+        check("/healthz/", &Found::Nothing);
+        check("/healthz/nope", &Found::Nothing);
+        check("/containerLogs", &redirect("/containerLogs/"));
+        check("/containerLogs/a/b/c", &endpoint(&OFF, "a/b/c"));
+        check("/runningpods", &redirect("/runningpods/"));
+        check("/runningpods/", &endpoint(&OFF, ""));
+        check("/configz", &Found::Nothing);
+        check("/checkpoint/a/b/c", &Found::Nothing);
+        check("//pods", &redirect("/pods"));
+        assert_eq!(healthz.find("/pods"), Found::Nothing);
+        assert_eq!(healthz.find("/healthz/log"), Found::Nothing);
+    }
+}

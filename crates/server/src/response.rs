@@ -1,0 +1,181 @@
+//! Answers: the body, and the two forms of plain text that upstream's libraries give.
+//!
+//! Owns headers and line ends of error texts, because clients see them; what an answer says is the caller's.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use http::{Method, Response, StatusCode};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+use crate::pace::Pace;
+
+const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NOSNIFF: (HeaderName, HeaderValue) = (
+    HeaderName::from_static("x-content-type-options"),
+    HeaderValue::from_static("nosniff"),
+);
+
+pub(crate) type Answer = Response<Body>;
+
+/// What is sent: something that is there already, or pieces as they come. The connection counts as busy until it is dropped.
+pub(crate) struct Body {
+    content: Content,
+    busy: Option<Arc<Pace>>,
+}
+
+enum Content {
+    Whole(Bytes),
+    Pieces(mpsc::Receiver<Bytes>),
+}
+
+impl Body {
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self {
+            content: Content::Whole(bytes.into()),
+            busy: None,
+        }
+    }
+
+    /// Ends when the sender is dropped; the sender fails once the client has gone.
+    pub(crate) fn pieces(receiver: mpsc::Receiver<Bytes>) -> Self {
+        Self {
+            content: Content::Pieces(receiver),
+            busy: None,
+        }
+    }
+
+    /// Tells the connection when this answer is over.
+    pub(crate) fn occupying(mut self, pace: Arc<Pace>) -> Self {
+        self.busy = Some(pace);
+        self
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        if let Some(pace) = &self.busy {
+            pace.answer_ended();
+        }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.content {
+            Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Pieces(receiver) => receiver
+                .poll_recv(context)
+                .map(|piece| piece.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.content, Content::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Pieces(_) => SizeHint::default(),
+        }
+    }
+}
+
+fn answer(status: StatusCode, content_type: Option<HeaderValue>, body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    if let Some(content_type) = content_type {
+        answer.headers_mut().insert(CONTENT_TYPE, content_type);
+    }
+    answer
+}
+
+/// Plain text as it is.
+pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+    answer(status, Some(PLAIN), Body::whole(text))
+}
+
+/// Plain text whose kind browsers must not guess.
+pub(crate) fn guarded_text(status: StatusCode, content: impl Into<Bytes>) -> Answer {
+    let mut answer = text(status, content);
+    answer.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
+    answer
+}
+
+/// An error as the plain HTTP library writes it: guarded, with a line end.
+pub(crate) fn error_line(status: StatusCode, message: &str) -> Answer {
+    guarded_text(status, format!("{message}\n"))
+}
+
+/// No path of this server.
+pub(crate) fn unknown_path() -> Answer {
+    error_line(StatusCode::NOT_FOUND, "404 page not found")
+}
+
+/// A path below a known one that is not known itself.
+pub(crate) fn unknown_below() -> Answer {
+    text(StatusCode::NOT_FOUND, "404: Page Not Found")
+}
+
+pub(crate) fn wrong_method(allowed: &'static str) -> Answer {
+    let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+    answer
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+pub(crate) fn unauthorized() -> Answer {
+    text(StatusCode::UNAUTHORIZED, "Unauthorized")
+}
+
+pub(crate) fn json(bytes: impl Into<Bytes>) -> Answer {
+    answer(StatusCode::OK, Some(JSON), Body::whole(bytes))
+}
+
+pub(crate) fn guarded_json(bytes: impl Into<Bytes>) -> Answer {
+    let mut answer = json(bytes);
+    answer.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
+    answer
+}
+
+/// Pieces of a log, of no declared type.
+pub(crate) fn stream(receiver: mpsc::Receiver<Bytes>) -> Answer {
+    answer(StatusCode::OK, None, Body::pieces(receiver))
+}
+
+/// Sends the client to another path of this server.
+pub(crate) fn redirect(method: &Method, location: &str) -> Answer {
+    let Ok(target) = HeaderValue::from_str(location) else {
+        return unknown_path();
+    };
+    let mut answer = if method == Method::GET {
+        let escaped = location
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+            .replace('"', "&#34;")
+            .replace('\'', "&#39;");
+        let link = format!("<a href=\"{escaped}\">Temporary Redirect</a>.\n\n");
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        answer(StatusCode::TEMPORARY_REDIRECT, Some(html), Body::whole(link))
+    } else {
+        answer(StatusCode::TEMPORARY_REDIRECT, None, Body::whole(Bytes::new()))
+    };
+    answer.headers_mut().insert(LOCATION, target);
+    answer
+}

@@ -1,0 +1,267 @@
+//! Starting and stopping everything that listens.
+//!
+//! Owns which ports the settings ask for, in upstream's order of failures: who may ask, then certificates, then the ports.
+//! Listening and serving are two steps: a node that finds its ports taken must not have touched a pod before.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rubelet_config::Settings;
+use rubelet_ports::{Clock, FileReader, PodView};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::ServerError;
+use crate::api::Api;
+use crate::authentication::{self, Authenticator};
+use crate::configz::configz;
+use crate::listener::{Local, Plain, Tls, accept_connections, listen};
+use crate::logs::ContainerLogs;
+use crate::paths::{Check, Paths};
+use crate::pods::DesiredPods;
+use crate::stopping::Stopping;
+use crate::tls::TlsSetup;
+use crate::why::{WhyApi, WhySocket};
+
+/// How many connections each port serves at a time; more wait in the kernel's queue.
+const TLS_CONNECTIONS: usize = 512;
+const READ_ONLY_CONNECTIONS: usize = 128;
+const HEALTHZ_CONNECTIONS: usize = 32;
+const WHY_CONNECTIONS: usize = 16;
+/// Upstream's pause before it tries the health port again.
+const HEALTHZ_RETRY: Duration = Duration::from_secs(5);
+/// A little more than the listeners take to let answers come to their end.
+const STOP_LIMIT: Duration = Duration::from_secs(6);
+
+/// What answers are made from.
+pub struct ServeOptions {
+    /// The cgroup driver in force, which `/configz` shows.
+    pub cgroup_driver: String,
+    pub pods: Arc<dyn PodView>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The node's HTTP API and the socket of `rubelet why`, listening but not answering yet.
+pub struct Server {
+    settings: Arc<Settings>,
+    files: Arc<dyn FileReader>,
+    tls: TlsSetup,
+    ports: Option<Ports>,
+    healthz: Option<SocketAddr>,
+    why: WhySocket,
+}
+
+struct Ports {
+    tls: TcpListener,
+    read_only: Option<TcpListener>,
+}
+
+impl Server {
+    /// Listens wherever the settings say, and on the local socket under the root directory, which has to exist. Everything
+    /// that can be wrong is found here, except for the health port, which is tried again and again as upstream does.
+    ///
+    /// # Errors
+    /// When the settings cannot be honoured without an API server, a certificate cannot be had, a port is taken, or another
+    /// rubelet has the root directory.
+    pub async fn listen(
+        settings: Arc<Settings>,
+        node_name: &str,
+        files: Arc<dyn FileReader>,
+    ) -> Result<Self, ServerError> {
+        let configuration = settings.configuration();
+        authentication::check(configuration)?;
+        // First of all that is taken: whoever has the root directory has the rest as well.
+        let why = WhySocket::bind(&settings.flags().root_dir)?;
+        let tls = TlsSetup::prepare(&settings, node_name, files.as_ref()).await?;
+        let ports = if configuration.enable_server == Some(false) {
+            None
+        } else {
+            let bind = async |setting: &'static str, port: i32| {
+                let address = address("address", &configuration.address, port)?;
+                listen(setting, address).await
+            };
+            Some(Ports {
+                tls: bind("port", configuration.port).await?,
+                read_only: match configuration.read_only_port {
+                    port @ 1.. => Some(bind("readOnlyPort", port).await?),
+                    _ => None,
+                },
+            })
+        };
+        let healthz = match configuration.healthz_port {
+            Some(port @ 1..) => Some(address(
+                "healthzBindAddress",
+                &configuration.healthz_bind_address,
+                port,
+            )?),
+            _ => None,
+        };
+        Ok(Self {
+            settings,
+            files,
+            tls,
+            ports,
+            healthz,
+            why,
+        })
+    }
+
+    /// Begins to answer.
+    #[must_use]
+    pub fn serve(self, options: ServeOptions) -> ServerHandle {
+        let (stop, stopping) = watch::channel(false);
+        let stopping = Stopping::new(stopping);
+        let configz = configz(&self.settings, &self.tls.files, &options.cgroup_driver).to_string();
+        let parts = Parts {
+            configz: configz.into(),
+            logs: Arc::new(ContainerLogs::new(
+                &self.settings,
+                Arc::clone(&self.files),
+                options.clock,
+            )),
+            pods: Arc::clone(&options.pods),
+            desired: Arc::default(),
+            stopping: stopping.clone(),
+        };
+        let mut tasks = JoinSet::new();
+        if let Some(ports) = self.ports {
+            parts.serve(&mut tasks, ports, &self.settings, &self.tls);
+            tasks.spawn(self.tls.follow(self.files, stopping.clone()));
+        }
+        if let Some(address) = self.healthz {
+            let api = Arc::new(parts.api(Paths::healthz(), None, &[Check::Ping]));
+            tasks.spawn(serve_healthz(address, api, stopping.clone()));
+        }
+        let (listener, why_guard) = self.why.into_parts();
+        let why_api = Local(Arc::new(WhyApi::new(options.pods)));
+        tasks.spawn(async move {
+            accept_connections("why", listener, WHY_CONNECTIONS, why_api, stopping).await;
+            drop(why_guard);
+        });
+        ServerHandle { stop, tasks }
+    }
+}
+
+/// What several ports share.
+struct Parts {
+    configz: Bytes,
+    logs: Arc<ContainerLogs>,
+    pods: Arc<dyn PodView>,
+    desired: Arc<DesiredPods>,
+    stopping: Stopping,
+}
+
+impl Parts {
+    fn api(&self, paths: Paths, authenticator: Option<Authenticator>, checks: &'static [Check]) -> Api {
+        Api {
+            paths,
+            authenticator,
+            checks,
+            pods: Arc::clone(&self.pods),
+            desired: Arc::clone(&self.desired),
+            configz: self.configz.clone(),
+            logs: Arc::clone(&self.logs),
+            stopping: self.stopping.clone(),
+        }
+    }
+
+    /// The ports of the API itself.
+    fn serve(&self, tasks: &mut JoinSet<()>, ports: Ports, settings: &Settings, tls: &TlsSetup) {
+        const CHECKS: &[Check] = &Check::ALL;
+        let address = |listener: &TcpListener| listener.local_addr().ok();
+        let authenticator = Authenticator {
+            anonymous: settings.configuration().authentication.anonymous.enabled == Some(true),
+            authorities: tls.authorities(),
+        };
+        let greeter = Tls {
+            handler: Arc::new(self.api(Paths::authenticated(settings), Some(authenticator), CHECKS)),
+            configuration: tls.configuration(),
+        };
+        tracing::info!(address = ?address(&ports.tls), "The API answers");
+        let stopping = self.stopping.clone();
+        tasks.spawn(accept_connections(
+            "api",
+            ports.tls,
+            TLS_CONNECTIONS,
+            greeter,
+            stopping,
+        ));
+        if let Some(listener) = ports.read_only {
+            tracing::info!(address = ?address(&listener), "The read-only port answers");
+            let api = Plain(Arc::new(self.api(Paths::read_only(), None, CHECKS)));
+            let stopping = self.stopping.clone();
+            tasks.spawn(accept_connections(
+                "read-only",
+                listener,
+                READ_ONLY_CONNECTIONS,
+                api,
+                stopping,
+            ));
+        }
+    }
+}
+
+fn address(setting: &'static str, host: &str, port: i32) -> Result<SocketAddr, ServerError> {
+    let bad = || ServerError::BadAddress {
+        setting,
+        value: format!("{host}:{port}"),
+    };
+    let host: IpAddr = host.parse().map_err(|_| bad())?;
+    let port = u16::try_from(port).map_err(|_| bad())?;
+    Ok(SocketAddr::new(host, port))
+}
+
+/// A health port that is taken does not keep the node from running: it is tried again and again.
+async fn serve_healthz(address: SocketAddr, api: Arc<Api>, mut stopping: Stopping) {
+    let mut told = false;
+    loop {
+        match listen("healthzPort", address).await {
+            Ok(listener) => {
+                let api = Plain(api);
+                return accept_connections("healthz", listener, HEALTHZ_CONNECTIONS, api, stopping).await;
+            }
+            Err(error) if told => tracing::debug!(%error, "The health port is still taken"),
+            Err(error) => {
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::error!(%error, source, "The health port does not listen; it is tried again");
+                told = true;
+            }
+        }
+        tokio::select! {
+            biased;
+            () = stopping.begun() => return,
+            () = tokio::time::sleep(HEALTHZ_RETRY) => {}
+        }
+    }
+}
+
+/// The running server. Dropping it cuts every connection off.
+pub struct ServerHandle {
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+}
+
+impl ServerHandle {
+    /// Takes no new connection and lets the answers under way come to their end, for a few seconds.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_LIMIT, all).await.is_err() {
+            tracing::warn!("The server does not stop in time and is cut off");
+        }
+    }
+
+    /// Waits for a part of the server to fail, which only a panic can make it do, and tells which.
+    pub async fn failed(&mut self) -> String {
+        loop {
+            match self.tasks.join_next().await {
+                Some(Err(error)) => return error.to_string(),
+                Some(Ok(())) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+}

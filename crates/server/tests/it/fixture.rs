@@ -1,0 +1,236 @@
+//! A server of a test's own, and pods that the test makes up.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, bail};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rubelet_config::{Files, HostFacts, Invocation, Settings, load};
+use rubelet_host::clock::HostClock;
+use rubelet_host::files::HostFiles;
+use rubelet_model::explanation::PodExplanation;
+use rubelet_model::observation::PodObservation;
+use rubelet_ports::{NoAnswer, PodView, RuntimeError};
+use rubelet_server::{ServeOptions, Server, ServerError, ServerHandle};
+use rubelet_testkit::Scope;
+use serde_json::{Value, json};
+
+use crate::client::{Connection, Identity};
+
+/// What the agent would say.
+#[derive(Default)]
+pub(crate) struct FakePods {
+    pub(crate) pods: Mutex<Vec<Arc<Pod>>>,
+    pub(crate) observed: Mutex<Vec<Arc<PodObservation>>>,
+    pub(crate) explanations: Mutex<Vec<PodExplanation>>,
+    pub(crate) records: Mutex<BTreeMap<String, Value>>,
+    pub(crate) sync_loop_problem: Mutex<Option<String>>,
+}
+
+impl FakePods {
+    pub(crate) fn set(&self, pod: Value) -> Result<()> {
+        *self.pods.lock().unwrap() = vec![Arc::new(serde_json::from_value(pod)?)];
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PodView for FakePods {
+    async fn pods(&self) -> Result<Vec<Arc<Pod>>, NoAnswer> {
+        Ok(self.pods.lock().unwrap().clone())
+    }
+
+    async fn runtime_pods(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
+        Ok(self.observed.lock().unwrap().clone())
+    }
+
+    async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer> {
+        Ok(self.explanations.lock().unwrap().clone())
+    }
+
+    async fn flight_record(&self, uid: &str) -> Result<Option<Value>, NoAnswer> {
+        Ok(self.records.lock().unwrap().get(uid).cloned())
+    }
+
+    async fn events(&self) -> Result<Vec<Value>, NoAnswer> {
+        Ok(vec![json!({ "reason": "Started" })])
+    }
+
+    fn sync_loop_health(&self) -> Result<(), String> {
+        match self.sync_loop_problem.lock().unwrap().clone() {
+            Some(problem) => Err(problem),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The one configuration file of a test.
+struct OneFile(String);
+
+impl Files for OneFile {
+    fn current_dir(&self) -> io::Result<PathBuf> {
+        Ok(PathBuf::from("/"))
+    }
+
+    fn read(&self, _: &Path) -> io::Result<Vec<u8>> {
+        Ok(self.0.clone().into_bytes())
+    }
+
+    fn is_dir(&self, _: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn list(&self, _: &Path) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A pair for `node-a`, the certificate followed by the one that signed it. Quicker to make than the server's own.
+pub(crate) fn pair() -> Result<(String, String)> {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(vec!["node-a".to_owned()])?.signed_by(&key, &authority)?;
+    Ok((
+        format!("{}{}", certificate.pem(), authority.pem()),
+        key.serialize_pem(),
+    ))
+}
+
+pub(crate) struct Ports {
+    pub(crate) tls: u16,
+    pub(crate) read_only: u16,
+    pub(crate) healthz: u16,
+}
+
+/// A configuration for a test, not started yet.
+pub(crate) struct Setup<'a> {
+    pub(crate) scope: &'a Scope,
+    pub(crate) ports: Ports,
+    pub(crate) pods: Arc<FakePods>,
+    root: PathBuf,
+    configuration: Value,
+}
+
+impl<'a> Setup<'a> {
+    /// Everybody may ask; all ports listen.
+    pub(crate) fn new(scope: &'a Scope) -> Result<Self> {
+        let ports = Ports {
+            tls: scope.port()?,
+            read_only: scope.port()?,
+            healthz: scope.port()?,
+        };
+        fs::create_dir_all(scope.path("root"))?;
+        let certificate = scope.path("pki/kubelet.crt");
+        if !certificate.exists() && !scope.path("pki/kubelet.key").exists() {
+            let (made, key) = pair()?;
+            fs::write(certificate, made)?;
+            fs::write(scope.path("pki/kubelet.key"), key)?;
+        }
+        let configuration = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": "127.0.0.1",
+            "port": ports.tls,
+            "readOnlyPort": ports.read_only,
+            "healthzPort": ports.healthz,
+            "podLogsDir": scope.path("logs-of-pods"),
+            "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
+            "authorization": { "mode": "AlwaysAllow" },
+        });
+        Ok(Self {
+            scope,
+            ports,
+            pods: Arc::new(FakePods::default()),
+            root: scope.path("root"),
+            configuration,
+        })
+    }
+
+    /// The server has to make its own.
+    pub(crate) fn without_certificate(self) -> Result<Self> {
+        fs::remove_dir_all(self.scope.path("pki"))?;
+        Ok(self)
+    }
+
+    /// Changes one field of the configuration.
+    pub(crate) fn with(mut self, field: &str, value: Value) -> Self {
+        self.configuration[field] = value;
+        self
+    }
+
+    pub(crate) fn at_root(mut self, root: PathBuf) -> Self {
+        self.root = root;
+        self
+    }
+
+    pub(crate) fn settings(&self) -> Result<Settings> {
+        let arguments = [
+            "--config=/config.json".to_owned(),
+            "--hostname-override=node-a".to_owned(),
+            format!("--root-dir={}", self.root.display()),
+            format!("--cert-dir={}", self.scope.path("pki").display()),
+        ];
+        let files = OneFile(self.configuration.to_string());
+        match load(&arguments, &files, HostFacts { cgroup_v2: true })? {
+            Invocation::Run(settings) => Ok(*settings),
+            Invocation::Print(text) => bail!("{text}"),
+        }
+    }
+
+    pub(crate) async fn try_start(&self) -> Result<Result<ServerHandle, ServerError>> {
+        let listening = Server::listen(Arc::new(self.settings()?), "node-a", Arc::new(HostFiles::new()));
+        Ok(listening.await.map(|server| {
+            server.serve(ServeOptions {
+                cgroup_driver: "cgroupfs".to_owned(),
+                pods: Arc::clone(&self.pods) as Arc<dyn PodView>,
+                clock: Arc::new(HostClock::new()),
+            })
+        }))
+    }
+
+    pub(crate) async fn start(self) -> Result<Running> {
+        let server = self.try_start().await?.context("the server starts")?;
+        Ok(Running {
+            certificate: self.scope.path("pki/kubelet.crt"),
+            logs_dir: self.scope.path("logs-of-pods"),
+            socket: self.scope.path("root/rubelet.sock"),
+            ports: self.ports,
+            pods: self.pods,
+            server,
+        })
+    }
+}
+
+pub(crate) struct Running {
+    pub(crate) server: ServerHandle,
+    pub(crate) ports: Ports,
+    pub(crate) pods: Arc<FakePods>,
+    pub(crate) certificate: PathBuf,
+    pub(crate) logs_dir: PathBuf,
+    pub(crate) socket: PathBuf,
+}
+
+impl Running {
+    pub(crate) async fn tls(&self) -> Result<Connection> {
+        Connection::tls(self.ports.tls, &self.certificate, None).await
+    }
+
+    pub(crate) async fn tls_as(&self, identity: &Identity) -> Result<Connection> {
+        Connection::tls(self.ports.tls, &self.certificate, Some(identity)).await
+    }
+
+    pub(crate) async fn read_only(&self) -> Result<Connection> {
+        Connection::plain(self.ports.read_only).await
+    }
+
+    pub(crate) async fn healthz(&self) -> Result<Connection> {
+        Connection::plain(self.ports.healthz).await
+    }
+}

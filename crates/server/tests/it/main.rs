@@ -1,0 +1,16 @@
+//! The server on real sockets, with pods that a test makes up.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests talk to real sockets and files"
+)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod answers;
+mod authentication;
+mod certificates;
+mod client;
+mod fixture;
+mod limits;
+mod logs;
+mod why;
