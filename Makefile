@@ -51,11 +51,13 @@ conformance: ## Upstream's node e2e suite: [FOCUS=regex] [LIST=file] [KUBELET=pa
 	@$(TESTBED) conformance --kubelet "$(or $(KUBELET),target/release/rubelet)" \
 		$(if $(FOCUS),--focus '$(FOCUS)') $(if $(LIST),--list '$(LIST)') $(if $(PROCS),--procs $(PROCS))
 
-bench: ## Binary size, start-up time and idle memory, beside upstream's kubelet
+bench: ## The speed and size budget: rubelet, upstream's kubelet and the bare CRI; [BENCH='--rounds 1 --only one …']
 	@testbed/install-packages run test e2e
-	@echo "bench: building rubelet (release)"
+	@echo "bench: building rubelet and what measures it (release)"
+# One after the other: built together they would share features, and the binary would not be the one of `make build`.
 	@$(CARGO) build --release --package rubelet
-	@$(TESTBED) bench --rubelet target/release/rubelet
+	@$(CARGO) build --release --package rubelet-testkit --bin testbed
+	@target/release/testbed bench --rubelet target/release/rubelet $(BENCH)
 
 soak: ## The property tests with 100 times the cases, comparisons with the oracle with 100,000 each
 	@testbed/install-packages run test e2e

@@ -10,11 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/kubelet"
+	_ "k8s.io/kubernetes/pkg/kubelet/config"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
-// The rules of phases, container statuses and merging have no exported door. They are reached by name here, and only here; a
+// The rules of phases, container statuses, merging and static pods have no exported door. They are reached by name here, and only here; a
 // signature that changes upstream breaks the comparison at once. linked.s lets the compiler accept functions without bodies.
 
 //go:linkname getPhase k8s.io/kubernetes/pkg/kubelet.getPhase
@@ -28,6 +30,15 @@ func convertToAPIContainerStatuses(kl *kubelet.Kubelet, ctx context.Context, pod
 
 //go:linkname addReason k8s.io/kubernetes/pkg/kubelet.(*ReasonCache).add
 func addReason(c *kubelet.ReasonCache, uid types.UID, name string, reason error, message string)
+
+//go:linkname tryDecodeSinglePod k8s.io/kubernetes/pkg/kubelet/config.tryDecodeSinglePod
+func tryDecodeSinglePod(logger klog.Logger, data []byte, defaultFn func(klog.Logger, *api.Pod) error) (bool, *v1.Pod, error)
+
+//go:linkname tryDecodePodList k8s.io/kubernetes/pkg/kubelet/config.tryDecodePodList
+func tryDecodePodList(logger klog.Logger, data []byte, defaultFn func(klog.Logger, *api.Pod) error) (bool, v1.PodList, error)
+
+//go:linkname applyStaticDefaults k8s.io/kubernetes/pkg/kubelet/config.applyDefaults
+func applyStaticDefaults(logger klog.Logger, pod *api.Pod, source string, isFile bool, nodeName types.NodeName) error
 
 func containerStatuses(in containersInput) []v1.ContainerStatus {
 	reasons := kubelet.NewReasonCache()

@@ -49,6 +49,7 @@ var operations = map[string]operation{
 	"pod.default":       on(podDefault),
 	"pod.validate":      on(podValidate),
 	"pod.manifest":      on(podManifest),
+	"pod.static":        on(podStatic),
 	"qos":               on(qosClass),
 	"container.hash":    on(containerHash),
 	"cgroup.resources":  on(cgroupResources),

@@ -7,8 +7,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	podutil "k8s.io/kubernetes/pkg/api/pod"
 	api "k8s.io/kubernetes/pkg/apis/core"
@@ -137,6 +139,47 @@ func podManifest(in manifestInput) (manifestVerdict, error) {
 			verdict.Reference = strings.TrimSpace("unknown " + verdict.Reference)
 		}
 		verdict.OK = len(verdict.Errors) == 0 && verdict.Reference == ""
+		return nil
+	})
+	return verdict, err
+}
+
+type staticInput struct {
+	Text string `json:"text"`
+	Node string `json:"node"`
+	// File or URL is the source's name; one of them is given.
+	File  string          `json:"file"`
+	URL   string          `json:"url"`
+	Gates map[string]bool `json:"gates"`
+}
+
+type staticVerdict struct {
+	OK   bool     `json:"ok"`
+	Pods []v1.Pod `json:"pods,omitempty"`
+}
+
+// podStatic goes the whole way of a static pod source, from text to pods that run.
+func podStatic(in staticInput) (staticVerdict, error) {
+	verdict := staticVerdict{}
+	err := withGates(in.Gates, func() error {
+		source, isFile := in.File, in.File != ""
+		if !isFile {
+			source = in.URL
+		}
+		addDefaults := func(logger klog.Logger, pod *api.Pod) error {
+			return applyStaticDefaults(logger, pod, source, isFile, types.NodeName(in.Node))
+		}
+		logger, data := klog.Background(), []byte(in.Text)
+		parsed, pod, err := tryDecodeSinglePod(logger, data, addDefaults)
+		if parsed && err == nil {
+			verdict = staticVerdict{OK: true, Pods: []v1.Pod{*pod}}
+		}
+		if parsed || isFile {
+			return nil
+		}
+		if parsed, list, err := tryDecodePodList(logger, data, addDefaults); parsed && err == nil {
+			verdict = staticVerdict{OK: true, Pods: list.Items}
+		}
 		return nil
 	})
 	return verdict, err

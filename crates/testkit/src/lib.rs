@@ -20,6 +20,7 @@ pub mod fake_cri;
 pub mod goldens;
 pub mod http;
 pub mod images;
+pub mod node;
 pub mod oracle;
 pub mod peer;
 pub mod prepare;

@@ -1,81 +1,252 @@
-//! `make run`: a private container runtime and rubelet on it, in the foreground, gone without a trace after Ctrl-C.
+//! `make run`: rubelet on a private container runtime with a demo pod, in the foreground, gone without a trace after Ctrl-C.
+//!
+//! Owns the demo pod and what is told about it. Everything that is started belongs to a scope, which cleans up.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
+use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::containerd::{Containerd, Flavour};
-use crate::process::spawn_dying_with_us;
-use crate::{Scope, wait};
+use crate::node::{Kubelet, Node, Options, PodFacts};
+use crate::{Scope, http, images};
 
-/// Rubelet's own drain deadline and a little.
-const STOP_DEADLINE: Duration = Duration::from_secs(20);
+const POD: &str = "demo";
+const WEB_PORT: u16 = 8080;
+const READY_DEADLINE: Duration = Duration::from_secs(120);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs until Ctrl-C, SIGTERM, or the end of rubelet.
 pub fn run(rubelet: &Path) -> Result<()> {
     let rubelet = rubelet
         .canonicalize()
         .with_context(|| format!("{} is not built", rubelet.display()))?;
-    let scope = Scope::new("run")?;
-    println!("run: starting a private containerd in {}", scope.dir().display());
-    let containerd = Containerd::start(&scope, Flavour::Debian)?;
-    let config = scope.path("rubelet.yaml");
-    fs::write(&config, configuration(&containerd.endpoint()))?;
-    println!("run: starting rubelet with {}; Ctrl-C ends it", config.display());
-    let mut command = Command::new(&rubelet);
-    command
-        .arg("--config")
-        .arg(&config)
-        .arg("--root-dir")
-        .arg(scope.path("root"))
-        .stdin(Stdio::null());
-    let result = tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?
-        .block_on(supervise(command));
-    println!("run: cleaning up");
-    drop(containerd);
-    drop(scope);
-    result
+        .build()?;
+    runtime.block_on(async {
+        let mut stop = Stop::new()?;
+        let scope = Scope::new("run")?;
+        let result = demo(&scope, &rubelet, &mut stop).await;
+        println!("run: cleaning up");
+        drop(scope);
+        result
+    })
 }
 
-async fn supervise(command: Command) -> Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    let mut child = spawn_dying_with_us(command).context("start rubelet")?;
-    loop {
+/// The wish to end.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn asked(&mut self) {
         tokio::select! {
             // Both are cancel-safe: a signal that nobody waits for is kept by tokio.
-            _ = tokio::signal::ctrl_c() => break,
-            _ = terminate.recv() => break,
-            () = tokio::time::sleep(Duration::from_millis(100)) => {
-                if let Some(status) = child.try_wait()? {
-                    bail!("rubelet ended by itself with {status}");
-                }
-            }
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
     }
-    let pid = i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .context("rubelet has no pid")?;
-    kill_process(pid, Signal::TERM)?;
-    let status = wait::wait_for("rubelet ends", STOP_DEADLINE, || {
-        child.try_wait()?.context("it still runs")
-    })?;
-    println!("run: rubelet ended with {status}");
+}
+
+async fn demo(scope: &Scope, rubelet: &Path, stop: &mut Stop) -> Result<()> {
+    println!("run: starting a private containerd in {}", scope.dir().display());
+    let containerd = Containerd::start(scope, Flavour::Debian)?;
+    println!("run: building images from files of this machine");
+    for archive in [images::busybox()?, images::server()?] {
+        containerd.import(&archive)?;
+        println!("run:   {}", archive.names().join(", "));
+    }
+    let options = Options::new(Kubelet::Rubelet(rubelet.to_owned()));
+    let mut node = Node::create(scope, &containerd.endpoint(), options)?;
+    node.write(POD, &manifest())?;
+    println!("run: starting rubelet; Ctrl-C ends it");
+    node.start_again()?;
+    let result = tokio::select! {
+        biased;
+        () = stop.asked() => Ok(()),
+        result = show(scope, &node, rubelet) => result,
+    };
+    println!("run: stopping rubelet, then the pods, then containerd");
+    // A rubelet that ended by itself is told by the result.
+    let stopped = node.terminate().and_then(|()| containerd.stop());
+    result.and(stopped)
+}
+
+/// Tells of the pod's way to being ready, and then watches over rubelet for ever.
+async fn show(scope: &Scope, node: &Node, rubelet: &Path) -> Result<()> {
+    let pod = show_progress(node).await?;
+    let address = format!("{}:{WEB_PORT}", pod_ip(&pod).context("the pod has no address")?);
+    let answer = http::get(&address, "/hostname")?;
+    println!(
+        "run: http://{address}/hostname says {}: {}",
+        answer.status,
+        answer.text().trim_end()
+    );
+    show_hints(scope, node, rubelet)?;
+    loop {
+        tokio::time::sleep(HEALTH_INTERVAL).await;
+        if let Err(error) = node.healthz() {
+            bail!("rubelet does not answer any more: {error:#}\n{}", node.log_tail());
+        }
+    }
+}
+
+async fn show_progress(node: &Node) -> Result<Pod> {
+    let start = Instant::now();
+    let mut shown: BTreeMap<String, String> = BTreeMap::new();
+    loop {
+        if let Ok(pod) = node.pod(POD) {
+            for (what, state) in progress(&pod) {
+                if shown.get(&what) != Some(&state) {
+                    let seconds = start.elapsed().as_secs_f64();
+                    println!("run: {seconds:6.2} s  {what:<24} {state}");
+                    shown.insert(what, state);
+                }
+            }
+            if pod.check_ready().is_ok() {
+                return Ok(pod);
+            }
+        }
+        if start.elapsed() > READY_DEADLINE {
+            bail!(
+                "the pod is not ready after {READY_DEADLINE:?}\n{}",
+                node.log_tail()
+            );
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// What there is to see of a pod: its containers in the order of their start, then the pod itself.
+fn progress(pod: &Pod) -> Vec<(String, String)> {
+    let Some(status) = &pod.status else {
+        return Vec::new();
+    };
+    let sidecars: Vec<&str> = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten())
+        .filter(|container| container.restart_policy.as_deref() == Some("Always"))
+        .map(|container| container.name.as_str())
+        .collect();
+    let kind = |status: &ContainerStatus, usual: &'static str| {
+        if sidecars.contains(&status.name.as_str()) {
+            "sidecar"
+        } else {
+            usual
+        }
+    };
+    let first = status.init_container_statuses.iter().flatten();
+    let rest = status.container_statuses.iter().flatten();
+    let containers = first
+        .map(|status| (kind(status, "init container"), status))
+        .chain(rest.map(|status| ("container", status)));
+    let mut lines: Vec<(String, String)> = containers
+        .map(|(kind, status)| {
+            let state = status.state.as_ref().map(state_text).unwrap_or_default();
+            (format!("{kind} {}", status.name), state)
+        })
+        .collect();
+    let is_ready = pod.check_ready().is_ok();
+    let phase = status.phase.as_deref().unwrap_or("unknown");
+    let ready = if is_ready { ", Ready" } else { "" };
+    lines.push(("pod".to_owned(), format!("{phase}{ready}")));
+    lines
+}
+
+fn state_text(state: &ContainerState) -> String {
+    if state.running.is_some() {
+        return "runs".to_owned();
+    }
+    if let Some(ended) = &state.terminated {
+        return format!("ended with code {}", ended.exit_code);
+    }
+    let waiting = state
+        .waiting
+        .as_ref()
+        .and_then(|waiting| waiting.reason.as_deref());
+    format!("waits: {}", waiting.unwrap_or("not started"))
+}
+
+fn pod_ip(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.pod_ip.as_deref()
+}
+
+fn show_hints(scope: &Scope, node: &Node, rubelet: &Path) -> Result<()> {
+    let configuration: Value = serde_json::from_slice(&fs::read(node.dir().join("kubelet.yaml"))?)?;
+    let (port, read_only) = (&configuration["port"], &configuration["readOnlyPort"]);
+    println!("run: now try, in another terminal:");
+    println!(
+        "run:   add, change or remove pods:  YAML or JSON files in {}",
+        node.manifests().display()
+    );
+    println!(
+        "run:   what pods wait for:          {} why --root-dir {}",
+        rubelet.display(),
+        node.root_dir().display()
+    );
+    println!("run:   all pods:                    curl -s http://127.0.0.1:{read_only}/pods");
+    println!(
+        "run:   a container's log:           curl -sk https://127.0.0.1:{port}/containerLogs/default/{}/web",
+        node.pod_name(POD)
+    );
+    println!(
+        "run:   rubelet's own log:           {}",
+        scope.path("logs/kubelet.log").display()
+    );
+    println!(
+        "run: images for your pods: {}, {}; Ctrl-C ends everything",
+        images::BUSYBOX,
+        images::SERVER
+    );
     Ok(())
 }
 
-fn configuration(endpoint: &str) -> String {
-    format!(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\n\
-         kind: KubeletConfiguration\n\
-         containerRuntimeEndpoint: {endpoint}\n\
-         # This machine may still have cgroup v1; upstream's default refuses it.\n\
-         failCgroupV1: false\n"
-    )
+/// An init container, a sidecar and a web server.
+fn manifest() -> Value {
+    let shell = |script: &str| json!(["sh", "-c", script]);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": POD, "namespace": "default" },
+        "spec": {
+            "terminationGracePeriodSeconds": 2,
+            "initContainers": [
+                {
+                    "name": "setup",
+                    "image": images::BUSYBOX,
+                    "imagePullPolicy": "Never",
+                    "command": shell("echo preparing; sleep 1; echo prepared"),
+                },
+                {
+                    "name": "ticker",
+                    "image": images::BUSYBOX,
+                    "imagePullPolicy": "Never",
+                    "restartPolicy": "Always",
+                    "command": shell("trap 'exit 0' TERM; while true; do echo tick; sleep 5 & wait; done"),
+                },
+            ],
+            "containers": [{
+                "name": "web",
+                "image": images::SERVER,
+                "imagePullPolicy": "Never",
+                "ports": [{ "containerPort": WEB_PORT }],
+            }],
+        },
+    })
 }

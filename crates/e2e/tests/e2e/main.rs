@@ -5,11 +5,15 @@
     reason = "tests look at the real machine"
 )]
 
+mod bad_days_containerd;
+mod bad_days_files;
+mod bad_days_virtual_node;
 mod configz;
 mod containerd2;
 mod control_plane;
 mod cri_containerd2;
 mod cri_facts;
+mod kill_nine;
 mod oracle_config;
 mod oracle_configuration;
 mod oracle_gates;
@@ -18,5 +22,9 @@ mod oracle_ours;
 mod oracle_pods;
 mod oracle_quantity;
 mod oracle_resources;
+mod oracle_static_pods;
 mod oracle_status;
+mod pods_scenarios;
+mod pods_switch;
 mod virtual_node;
+mod yaml_text;

@@ -10,6 +10,7 @@ use rubelet_testkit::oracle::Oracle;
 use serde_json::{Value, json};
 
 use crate::oracle_ours::{Differences, seeds};
+use crate::yaml_text::yaml_text;
 
 const CASES: u64 = 10_000;
 const BATCH: usize = 10_000;
@@ -19,7 +20,7 @@ static GATES: LazyLock<FeatureGates> = LazyLock::new(|| {
     gates.unwrap_or_else(|problems| panic!("default gates: {problems:?}"))
 });
 
-fn gate_is_on(name: &str) -> bool {
+pub(crate) fn gate_is_on(name: &str) -> bool {
     Gate::by_name(name).is_some_and(|gate| GATES.enabled(gate))
 }
 
@@ -63,7 +64,7 @@ fn upstream_answer(answer: &Value) -> Value {
 
 /// Known difference: an empty value and an absent one are written alike by upstream, and kept apart by us. Both sides lose
 /// empty texts, lists and objects, nulls, zeros and false; apiVersion and kind are not part of upstream's answer.
-fn prune(value: &mut Value) {
+pub(crate) fn prune(value: &mut Value) {
     match value {
         Value::Object(entries) => {
             entries.values_mut().for_each(prune);
@@ -117,6 +118,21 @@ fn compare_many(pod_of: fn(u64) -> Value) -> Result<()> {
         compare(&pods)?;
     }
     Ok(())
+}
+
+/// The same pods as people write them: block and flow style, quotes or none, comments, text blocks.
+#[test]
+fn pods_in_yaml_are_judged_alike() -> Result<()> {
+    let text_of = |seed: u64| {
+        let pod = if seed % 2 == 0 {
+            generate(seed)
+        } else {
+            mutate(seed)
+        };
+        yaml_text(&pod, seed)
+    };
+    let pods: Vec<_> = seeds(CASES / 2).map(|seed| (seed, text_of(seed))).collect();
+    compare(&pods)
 }
 
 #[test]

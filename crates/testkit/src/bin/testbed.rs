@@ -46,11 +46,8 @@ enum Action {
         #[arg(long, default_value_t = 8)]
         procs: u32,
     },
-    /// Measure rubelet beside upstream's kubelet.
-    Bench {
-        #[arg(long)]
-        rubelet: PathBuf,
-    },
+    /// Measure rubelet beside upstream's kubelet and the bare CRI.
+    Bench(bench::Options),
     /// Write the oracle's answers for the fixed corpus anew.
     Goldens,
     /// Clean up after tests that were killed.
@@ -87,7 +84,7 @@ fn carry_out(action: Action) -> Result<()> {
             ensure!(summary.is_success(), "the suite did not pass");
             Ok(())
         }
-        Action::Bench { rubelet } => bench::run(&rubelet),
+        Action::Bench(options) => bench::run(&options),
         Action::Goldens => goldens::write_goldens(&goldens::goldens_dir()),
         Action::Sweep => {
             println!("test bed: cleaned up after {} killed test(s)", scope::sweep());

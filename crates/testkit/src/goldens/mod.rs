@@ -5,6 +5,7 @@
 //! how many problems it has, and what it becomes.
 
 mod configurations;
+mod pods;
 mod statuses;
 mod values;
 
@@ -68,6 +69,7 @@ fn sets() -> Vec<Set> {
     let mut all = values::sets();
     all.extend(configurations::sets());
     all.extend(statuses::sets());
+    all.extend(pods::sets());
     all
 }
 

@@ -5,6 +5,7 @@
     reason = "tests look at the real machine"
 )]
 
+mod demo;
 mod killed;
 mod private_containerd;
 mod private_registry;

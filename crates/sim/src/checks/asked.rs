@@ -1,0 +1,315 @@
+//! What the agent asks the runtime for, at the instant when the call leaves it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rubelet_lifecycle::configuration::log_paths::uid_of_logs_dir;
+
+use super::truth::{Instance, State, StopAsked};
+use super::{Checker, rules};
+use crate::history::Ask;
+use crate::node;
+
+/// The least that a runtime is ever given.
+const LEAST_GRACE_SECONDS: i64 = 2;
+/// A container that started this shortly before a stop may not have been seen by whoever planned it.
+const UNSEEN: Duration = Duration::from_secs(5);
+/// Rounding of seconds, and the way from one task to another.
+const ROUNDING_SECONDS: i64 = 2;
+
+impl Checker {
+    pub(super) fn asked(&mut self, at: Duration, ask: Ask) {
+        match ask {
+            Ask::RunSandbox { uid, .. } => self.check_start(at, &uid, "RunPodSandbox"),
+            Ask::Create { sandbox, name, .. } => {
+                if let Some(sandbox) = self.truth.sandboxes.get(&sandbox) {
+                    let uid = sandbox.uid.clone();
+                    self.check_start(at, &uid, &format!("CreateContainer {name}"));
+                }
+            }
+            Ask::Start { id } => {
+                if let Some(instance) = self.truth.instances.get(&id) {
+                    let uid = instance.uid.clone();
+                    self.check_start(at, &uid, &format!("StartContainer {id}"));
+                }
+            }
+            Ask::Stop { id, grace_seconds } => self.stop_asked(at, &id, grace_seconds),
+            Ask::StopSandbox { id } => self.sandbox_end_asked(at, &id, "StopPodSandbox"),
+            Ask::RemoveSandbox { id } => self.sandbox_end_asked(at, &id, "RemovePodSandbox"),
+            Ask::Remove { id } => {
+                let Some(instance) = self.truth.instances.get(&id).cloned() else {
+                    return;
+                };
+                self.check_sources(&instance.uid, &format!("RemoveContainer {id}"));
+                if instance.is_running() {
+                    self.check_reason(at, &instance, "RemoveContainer");
+                    self.check_was_stopped(&instance, "removed");
+                }
+            }
+        }
+    }
+
+    /// Nothing is started of a pod that the agent could know to be gone, or that ended for good.
+    fn check_start(&mut self, at: Duration, uid: &str, what: &str) {
+        let is_told = self.truth.told_version(uid).is_some();
+        let slack = self.slack;
+        let pod = self.truth.pod(uid).clone();
+        // Nobody is removed before all sources have delivered.
+        let complete = self.truth.complete_since.unwrap_or(at);
+        let learnt = pod.removal_learnt.map(|learnt| learnt.max(complete));
+        match (is_told, learnt) {
+            (true, _) => {}
+            (false, Some(learnt)) if at.saturating_sub(learnt) <= slack => {}
+            (false, Some(learnt)) => {
+                let late = at.saturating_sub(learnt);
+                self.violate(format!(
+                    "{what} for {uid}, {:.3} s after the agent could know of its removal",
+                    late.as_secs_f64()
+                ));
+            }
+            (false, None) => self.violate(format!("{what} for {uid}, of which no source told")),
+        }
+        if pod.may_be_reborn && pod.terminal.is_some() {
+            let truth = self.truth.pod(uid);
+            truth.may_be_reborn = false;
+            truth.terminal = None;
+        } else if let Some((phase, _)) = &pod.terminal {
+            let has_deadline = self
+                .truth
+                .version(uid)
+                .and_then(|pod| pod.spec.as_ref()?.active_deadline_seconds)
+                .is_some();
+            if !pod.had_loss && !has_deadline {
+                self.violate(format!("{what} for {uid}, which is {phase}"));
+            }
+        }
+        if pod.is_ending && is_told {
+            let old: Vec<String> = self
+                .truth
+                .running(uid)
+                .filter(|instance| instance.incarnation < pod.incarnation)
+                .map(|instance| instance.id.clone())
+                .collect();
+            if !old.is_empty() {
+                self.violate(format!(
+                    "{what} for {uid}, which was added again, while {old:?} of before run"
+                ));
+            }
+            let truth = self.truth.pod(uid);
+            truth.is_ending = false;
+            truth.end_began = None;
+        }
+    }
+
+    /// Before every source has delivered, nothing goes that no source told of in this life.
+    fn check_sources(&mut self, uid: &str, what: &str) {
+        let is_known = self.truth.pods.get(uid).is_some_and(|pod| pod.told_in_life);
+        if !self.truth.has_all_sources() && !is_known {
+            self.violate(format!("{what} of {uid} before all sources delivered"));
+        }
+    }
+
+    pub(super) fn tree_removed(&mut self, path: &Path) {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            return;
+        };
+        let parent = path.parent();
+        let uid = if parent == Some(Path::new(node::POD_LOGS)) {
+            uid_of_logs_dir(name)
+        } else if parent == Some(&Path::new(node::ROOT).join("pods")) {
+            name
+        } else {
+            return;
+        };
+        let uid = uid.to_owned();
+        self.check_sources(&uid, &format!("removal of {}", path.display()));
+        if self.truth.running(&uid).next().is_some() {
+            self.violate(format!("{} is removed while containers run", path.display()));
+        }
+    }
+
+    fn stop_asked(&mut self, at: Duration, id: &str, grace_seconds: i64) {
+        let life = self.truth.life;
+        let Some(instance) = self.truth.instances.get(id).cloned() else {
+            return;
+        };
+        self.check_sources(&instance.uid, &format!("StopContainer {id}"));
+        if instance.is_running() {
+            self.check_reason(at, &instance, "StopContainer");
+            self.check_grace(at, &instance, grace_seconds);
+            self.check_order(at, &instance);
+        }
+        if let Some(instance) = self.truth.instances.get_mut(id) {
+            instance.stops.push(StopAsked {
+                life,
+                at,
+                grace_seconds,
+            });
+        }
+        let pod = self.truth.pod(&instance.uid);
+        pod.first_stop.get_or_insert(at);
+        if pod.removal_learnt.is_some() {
+            pod.is_ending = true;
+        }
+    }
+
+    fn sandbox_end_asked(&mut self, at: Duration, id: &str, what: &str) {
+        let Some(sandbox) = self.truth.sandboxes.get(id).cloned() else {
+            return;
+        };
+        self.check_sources(&sandbox.uid, &format!("{what} {id}"));
+        let running: Vec<Instance> = self.truth.running_in(id).cloned().collect();
+        for instance in &running {
+            self.check_reason(at, instance, what);
+            self.check_was_stopped(instance, "killed with its sandbox");
+        }
+        if running.is_empty() && sandbox.is_ready && self.truth.ready_sandboxes(&sandbox.uid) == 1 {
+            self.check_pod_reason(at, &sandbox.uid, &format!("{what} {id}"));
+        }
+    }
+
+    /// A process gets its stop signal and its grace before it is killed.
+    fn check_was_stopped(&mut self, instance: &Instance, what: &str) {
+        let life = self.truth.life;
+        let was_asked = instance.stops.iter().any(|stop| stop.life == life);
+        let is_unseen = match instance.state {
+            State::Running { since } => instance.stops.is_empty() && since == Duration::ZERO,
+            State::Created | State::Ended { .. } => true,
+        };
+        if !was_asked && !instance.call_failed && !is_unseen {
+            self.violate(format!(
+                "{} {} of {} is {what} without a stop before",
+                instance.id, instance.name, instance.uid
+            ));
+        }
+    }
+
+    /// A container that runs is stopped only for a reason that the world shows.
+    fn check_reason(&mut self, at: Duration, instance: &Instance, what: &str) {
+        let truth = &self.truth;
+        let newest = truth.newest_instance(&instance.uid, &instance.name);
+        let is_superseded = newest.is_some_and(|newest| newest.id != instance.id);
+        let lives_in_ready = truth
+            .sandboxes
+            .get(&instance.sandbox)
+            .is_some_and(|sandbox| sandbox.is_ready);
+        let versions = [truth.wanted(&instance.uid), truth.told_version(&instance.uid)];
+        let is_changed = versions
+            .into_iter()
+            .flatten()
+            .any(|pod| rules::image(pod, &instance.name) != Some(instance.image.as_str()));
+        if is_superseded || !lives_in_ready || is_changed {
+            return;
+        }
+        let what = format!("{what} {} {}", instance.id, instance.name);
+        self.check_pod_reason(at, &instance.uid, &what);
+    }
+
+    /// Reasons that concern a pod as a whole.
+    fn check_pod_reason(&mut self, at: Duration, uid: &str, what: &str) {
+        let truth = &self.truth;
+        let Some(pod) = truth.pods.get(uid) else {
+            return;
+        };
+        let Some(version) = truth.version(uid) else {
+            return;
+        };
+        let deadline = version.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+        let deadline_passed = deadline.is_some_and(|seconds| {
+            let allowed = Duration::from_secs(seconds.unsigned_abs().saturating_sub(1));
+            truth.clock_moved || pod.first_told.is_some_and(|told| at.saturating_sub(told) >= allowed)
+        });
+        let is_fine = pod.absent_in_life
+            || truth.wanted(uid).is_none()
+            || deadline_passed
+            || pod.restart_all_asked
+            || truth.ready_sandboxes(uid) > 1
+            || truth.is_complete(version);
+        if !is_fine {
+            self.violate(format!("{what} of {uid} without any reason"));
+        }
+    }
+
+    /// The grace is what the pod asks for, less the time that waiting took, and a later one is never longer.
+    fn check_grace(&mut self, at: Duration, instance: &Instance, grace_seconds: i64) {
+        let life = self.truth.life;
+        // A stop for another reason, before the pod had to end, is no measure.
+        let end_began = self.truth.pod(&instance.uid).end_began.unwrap_or_default();
+        let last = instance.stops.iter().rev().find(|stop| stop.life == life && stop.at >= end_began);
+        if let Some(last) = last.filter(|last| grace_seconds > last.grace_seconds) {
+            let sentence = format!(
+                "the grace of {} {} grew from {} s to {grace_seconds} s after {:?}",
+                instance.id,
+                instance.name,
+                last.grace_seconds,
+                at.saturating_sub(last.at)
+            );
+            self.violate(sentence);
+        }
+        let pod = self.truth.pod(&instance.uid).clone();
+        let graces = pod.versions.iter().map(|pod| rules::grace_seconds(pod));
+        let (Some(least), Some(most)) = (graces.clone().min(), graces.max()) else {
+            return;
+        };
+        if grace_seconds > most.max(LEAST_GRACE_SECONDS) {
+            self.violate(format!(
+                "{} {} gets {grace_seconds} s of grace, its pod asks for {most} s",
+                instance.id, instance.name
+            ));
+        }
+        // Only of a pod that was removed under this life it is known when its end began.
+        let Some(learnt) = pod.end_began.filter(|_| pod.told_in_life) else {
+            return;
+        };
+        if pod.restart_all_asked {
+            return;
+        }
+        let used = i64::try_from(at.saturating_sub(learnt).as_secs()).unwrap_or(i64::MAX);
+        let expected = least.saturating_sub(used).saturating_sub(ROUNDING_SECONDS);
+        if grace_seconds < expected {
+            self.violate(format!(
+                "{} {} gets {grace_seconds} s of grace, {expected} s were left",
+                instance.id, instance.name
+            ));
+        }
+    }
+
+    /// A sidecar of a pod that ends is stopped after the regular containers and after the sidecars behind it, unless the grace is used up.
+    fn check_order(&mut self, at: Duration, instance: &Instance) {
+        let pod = self.truth.pod(&instance.uid).clone();
+        let (Some(learnt), [version]) = (pod.end_began, pod.versions.as_slice()) else {
+            return;
+        };
+        if !pod.told_in_life || !rules::is_sidecar(version, &instance.name) {
+            return;
+        }
+        let grace = Duration::from_secs(rules::grace_seconds(version).unsigned_abs());
+        if at.saturating_sub(learnt) >= grace {
+            return;
+        }
+        let place = |name: &str| {
+            rules::init_containers(version)
+                .iter()
+                .position(|container| container.name == name)
+        };
+        let own = place(&instance.name);
+        let early = self.truth.running(&instance.uid).find(|other| {
+            let comes_first = match place(&other.name) {
+                Some(_) => rules::is_sidecar(version, &other.name) && place(&other.name) > own,
+                None => true,
+            };
+            let is_seen = match other.state {
+                State::Running { since } => at.saturating_sub(since) > UNSEEN,
+                State::Created | State::Ended { .. } => false,
+            };
+            comes_first && is_seen
+        });
+        if let Some(early) = early {
+            let sentence = format!(
+                "the sidecar {} {} is stopped while {} {} runs",
+                instance.id, instance.name, early.id, early.name
+            );
+            self.violate(sentence);
+        }
+    }
+}

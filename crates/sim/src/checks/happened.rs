@@ -1,0 +1,199 @@
+//! What really happened in the runtime.
+
+use std::time::Duration;
+
+use super::truth::{Instance, SandboxTruth, State};
+use super::{Checker, rules};
+use crate::history::{Cause, Fact};
+
+/// More starts of one container than this within [`STORM_TIME`] are a storm: crash-loop backoff does not work.
+const STORM_STARTS: usize = 8;
+const STORM_TIME: Duration = Duration::from_secs(60);
+
+impl Checker {
+    pub(super) fn sandbox_ready(&mut self, id: String, uid: String) {
+        let twin = self
+            .truth
+            .sandboxes
+            .iter()
+            .find(|(_, other)| other.uid == uid && other.is_ready)
+            .map(|(twin, _)| twin.clone());
+        if let Some(twin) = twin {
+            self.violate(format!("{uid} has two sandboxes: {twin} and {id}"));
+        }
+        self.truth.sandboxes.insert(
+            id,
+            SandboxTruth {
+                uid,
+                is_ready: true,
+            },
+        );
+    }
+
+    pub(super) fn sandbox_stopped(&mut self, id: &str) {
+        if let Some(sandbox) = self.truth.sandboxes.get_mut(id) {
+            sandbox.is_ready = false;
+        }
+    }
+
+    pub(super) fn state_lost(&mut self) {
+        self.truth.instances.clear();
+        self.truth.newest.clear();
+        self.truth.sandboxes.clear();
+        for pod in self.truth.pods.values_mut() {
+            pod.had_loss = true;
+        }
+    }
+
+    pub(super) fn created(&mut self, fact: Fact) {
+        let Fact::Created {
+            id,
+            sandbox,
+            uid,
+            name,
+            attempt,
+            image,
+        } = fact
+        else {
+            return;
+        };
+        let incarnation = self.truth.pod(&uid).incarnation;
+        self.truth
+            .newest
+            .insert((uid.clone(), name.clone()), id.clone());
+        let instance = Instance {
+            id: id.clone(),
+            uid,
+            name,
+            sandbox,
+            image,
+            attempt,
+            incarnation,
+            ran: false,
+            state: State::Created,
+            stops: Vec::new(),
+            call_failed: false,
+        };
+        self.truth.instances.insert(id, instance);
+    }
+
+    pub(super) fn removed(&mut self, id: &str) {
+        // The instance stays known: whether a container may run again depends on how its last instance ended.
+        if let Some(instance) = self.truth.instances.get_mut(id)
+            && let State::Created = instance.state
+        {
+            self.truth.instances.remove(id);
+            self.truth.newest.retain(|_, newest| newest != id);
+        }
+    }
+
+    pub(super) fn ended(&mut self, at: Duration, id: &str, code: i32, cause: Cause) {
+        let Some(instance) = self.truth.instances.get_mut(id) else {
+            return;
+        };
+        instance.state = State::Ended { code, cause, at };
+        let (uid, name) = (instance.uid.clone(), instance.name.clone());
+        let asks = self
+            .truth
+            .pods
+            .get(&uid)
+            .is_some_and(|pod| pod.versions.iter().any(|pod| rules::asks_for_all(pod, &name, code)));
+        if asks {
+            self.truth.pod(&uid).restart_all_asked = true;
+        }
+        if cause == Cause::Lost {
+            self.truth.pod(&uid).had_loss = true;
+        }
+    }
+
+    pub(super) fn started(&mut self, at: Duration, id: &str) {
+        let Some(instance) = self.truth.instances.get_mut(id) else {
+            return;
+        };
+        instance.state = State::Running { since: at };
+        instance.ran = true;
+        let instance = instance.clone();
+        self.check_single(&instance);
+        self.check_policy(&instance);
+        self.check_storm(at, &instance);
+    }
+
+    /// One running instance of a name, and one pod of a name.
+    fn check_single(&mut self, instance: &Instance) {
+        let twin = self
+            .truth
+            .running(&instance.uid)
+            .find(|other| other.id != instance.id && other.name == instance.name)
+            .map(|other| other.id.clone());
+        if let Some(twin) = twin {
+            self.violate(format!(
+                "two instances of {} of {} run: {} and {twin}",
+                instance.name, instance.uid, instance.id
+            ));
+        }
+        let name = self.truth.pod(&instance.uid).name.clone();
+        // What an earlier life of rubelet left is an orphan, and nobody waits for orphans.
+        let namesake = self.truth.pods.iter().find(|(uid, pod)| {
+            **uid != instance.uid
+                && pod.name == name
+                && pod.told_in_life
+                && self.truth.running(uid).next().is_some()
+        });
+        if let Some((uid, _)) = namesake {
+            let sentence = format!("pods {uid} and {} of the name {name} run at the same time", instance.uid);
+            self.violate(sentence);
+        }
+    }
+
+    /// A container that ended for good does not run again.
+    fn check_policy(&mut self, instance: &Instance) {
+        let Some(pod) = self.truth.version(&instance.uid).cloned() else {
+            return;
+        };
+        let truth = self.truth.pod(&instance.uid);
+        if truth.had_loss || truth.restart_all_asked || truth.versions.len() > 1 {
+            return;
+        }
+        let before = self
+            .truth
+            .instances
+            .values()
+            .filter(|other| {
+                other.uid == instance.uid
+                    && other.name == instance.name
+                    && other.id != instance.id
+                    && other.incarnation == instance.incarnation
+                    && other.ran
+            })
+            .max_by_key(|other| other.attempt);
+        let Some(before) = before else {
+            return;
+        };
+        let State::Ended { code, .. } = before.state else {
+            return;
+        };
+        let in_new_sandbox = before.sandbox != instance.sandbox && rules::pod_policy(&pod) != "Never";
+        if rules::restarts(&pod, &instance.name, code) || in_new_sandbox {
+            return;
+        }
+        let sentence = format!(
+            "{} of {} runs again as {} though it ended for good with {code} as {}",
+            instance.name, instance.uid, instance.id, before.id
+        );
+        self.violate(sentence);
+    }
+
+    fn check_storm(&mut self, at: Duration, instance: &Instance) {
+        let pod = self.truth.pod(&instance.uid);
+        let starts = pod.starts.entry(instance.name.clone()).or_default();
+        starts.push(at);
+        let recent = starts.iter().filter(|start| at.saturating_sub(**start) < STORM_TIME);
+        let recent = recent.count();
+        if recent > STORM_STARTS {
+            self.violate(format!(
+                "{} of {} started {recent} times within {STORM_TIME:?}",
+                instance.name, instance.uid
+            ));
+        }
+    }
+}

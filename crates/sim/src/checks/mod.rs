@@ -1,0 +1,159 @@
+//! What must always hold, judged from the history alone.
+//!
+//! Owns the checks after every step. Each violation is one sentence; the first one ends a run. The precise form of what the
+//! design asks for is at each check, because races with calls under way are allowed and nothing else is.
+
+mod asked;
+mod happened;
+mod rules;
+mod settled;
+mod told;
+mod truth;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::dice::{hash_bytes, hash_start};
+use crate::history::Fact;
+use crate::node;
+use truth::Truth;
+
+pub struct Checker {
+    truth: Truth,
+    violations: Vec<String>,
+    /// How long after it could know of a removal the agent may still send starts.
+    slack: Duration,
+    gates: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    parsed: BTreeMap<(PathBuf, u64), Option<Arc<Pod>>>,
+}
+
+impl Checker {
+    #[must_use]
+    pub fn new(has_http: bool, slack: Duration) -> Self {
+        Self {
+            truth: Truth {
+                has_http,
+                ..Truth::default()
+            },
+            violations: Vec::new(),
+            slack,
+            gates: node::gates(),
+            parsed: BTreeMap::new(),
+        }
+    }
+
+    /// The pod of a manifest; `None` when it is none.
+    fn parse(&mut self, path: &Path, content: &[u8]) -> Option<Arc<Pod>> {
+        let key = (path.to_owned(), hash_bytes(hash_start(), content));
+        let gates = self.gates.clone();
+        let read = || {
+            let text = path.to_str()?;
+            let mut read = rubelet_manifest::read_file(content, text, node::NODE_NAME, &*gates).ok()?;
+            read.pods.pop().map(Arc::new)
+        };
+        self.parsed.entry(key).or_insert_with(read).clone()
+    }
+
+    /// Somebody changed the manifest folder. A file that is no manifest leaves the pod of its path as it was.
+    pub fn disk_changed(&mut self, path: &Path, content: Option<&[u8]>) {
+        let pod = match content {
+            Some(content) => match self.parse(path, content) {
+                Some(pod) => Some(pod),
+                None => return,
+            },
+            None => None,
+        };
+        self.truth.half_written.remove(path);
+        let old = match pod {
+            Some(pod) => {
+                let truth = self.truth.pod(rules::uid(&pod));
+                truth.name = rules::pod_name(&pod).to_owned();
+                truth.versions.push(pod.clone());
+                self.truth.disk.insert(path.to_owned(), pod)
+            }
+            None => self.truth.disk.remove(path),
+        };
+        if let Some(old) = old {
+            let uid = rules::uid(&old).to_owned();
+            if self.truth.wanted(&uid).is_none() {
+                self.truth.pod(&uid).absent_in_life = true;
+            }
+        }
+    }
+
+    /// Somebody writes a manifest in two steps, and this was the first.
+    pub fn half_written(&mut self, path: &Path) {
+        if let Some(pod) = self.truth.disk.get(path) {
+            let uid = rules::uid(pod).to_owned();
+            self.truth.half_written.insert(path.to_owned(), uid);
+        }
+    }
+
+    /// What the web server has from now on.
+    pub fn served(&mut self, content: &[u8]) {
+        let gates = self.gates.clone();
+        let read = rubelet_manifest::read_url(content, node::URL, node::NODE_NAME, &*gates);
+        let pods = read.map(|read| read.pods).unwrap_or_default();
+        self.truth.served = pods.into_iter().map(Arc::new).collect();
+        for pod in self.truth.served.clone() {
+            let truth = self.truth.pod(rules::uid(&pod));
+            truth.name = rules::pod_name(&pod).to_owned();
+            truth.versions.push(pod);
+        }
+    }
+
+    /// Takes in what happened; violations are collected.
+    pub fn observe(&mut self, facts: Vec<(Duration, Fact)>) {
+        for (at, fact) in facts {
+            self.observe_one(at, fact);
+        }
+    }
+
+    #[must_use]
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    fn violate(&mut self, sentence: impl Into<String>) {
+        self.violations.push(sentence.into());
+    }
+
+    fn observe_one(&mut self, at: Duration, fact: Fact) {
+        match fact {
+            Fact::Asked(ask) => self.asked(at, ask),
+            Fact::SandboxReady { id, uid, .. } => self.sandbox_ready(id, uid),
+            Fact::SandboxStopped { id } => self.sandbox_stopped(&id),
+            Fact::SandboxRemoved { id } => {
+                self.truth.sandboxes.remove(&id);
+            }
+            Fact::Created { .. } => self.created(fact),
+            Fact::Started { id } => self.started(at, &id),
+            Fact::Signalled { .. } | Fact::RuntimeDown | Fact::RuntimeUp | Fact::RubeletCrashed => {}
+            Fact::Ended { id, code, cause } => self.ended(at, &id, code, cause),
+            Fact::Removed { id } => self.removed(&id),
+            Fact::CallFailed { subject } => {
+                if let Some(instance) = self.truth.instances.get_mut(&subject) {
+                    instance.call_failed = true;
+                }
+            }
+            Fact::StateLost => self.state_lost(),
+            Fact::PowerLost => {
+                for pod in self.truth.pods.values_mut() {
+                    pod.had_loss = true;
+                }
+            }
+            Fact::Listed { names } => self.listed(at, &names),
+            Fact::ManifestRead { path, content } => self.manifest_read(at, &path, &content),
+            Fact::Fetched { content } => self.fetched(at, &content),
+            Fact::TreeRemoved { path } => self.tree_removed(&path),
+            Fact::Published { pods } => self.published(pods),
+            Fact::Fatal { text } => self.violate(format!("rubelet cannot go on: {text}")),
+            Fact::RubeletStarted => self.rubelet_started(),
+            Fact::ClockMoved => self.truth.clock_moved = true,
+        }
+    }
+}

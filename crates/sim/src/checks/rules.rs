@@ -1,0 +1,140 @@
+//! What a pod's own words ask for: restarts, sidecars, images.
+//!
+//! Written again on purpose instead of using the agent's functions: a check that shares the code under test finds nothing.
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::runtime::Script;
+
+const RESTART_ALL: &str = "RestartAllContainers";
+
+pub(super) fn init_containers(pod: &Pod) -> &[Container] {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.init_containers.as_deref())
+        .unwrap_or_default()
+}
+
+pub(super) fn regular_containers(pod: &Pod) -> &[Container] {
+    pod.spec
+        .as_ref()
+        .map(|spec| spec.containers.as_slice())
+        .unwrap_or_default()
+}
+
+pub(super) fn find<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
+    init_containers(pod)
+        .iter()
+        .chain(regular_containers(pod))
+        .find(|container| container.name == name)
+}
+
+pub(super) fn is_init(pod: &Pod, name: &str) -> bool {
+    init_containers(pod).iter().any(|container| container.name == name)
+}
+
+/// An init container that stays.
+pub(super) fn is_sidecar(pod: &Pod, name: &str) -> bool {
+    init_containers(pod)
+        .iter()
+        .any(|container| container.name == name && container.restart_policy.as_deref() == Some("Always"))
+}
+
+pub(super) fn pod_policy(pod: &Pod) -> &str {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.restart_policy.as_deref())
+        .unwrap_or("Always")
+}
+
+fn rule<'a>(container: &'a Container, code: i32) -> Option<&'a str> {
+    container.restart_policy.as_ref()?;
+    let rules = container.restart_policy_rules.as_ref()?;
+    let found = rules.iter().find(|rule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let listed = codes.values.as_deref().unwrap_or_default().contains(&code);
+            listed == (codes.operator == "In")
+        })
+    });
+    found.map(|rule| rule.action.as_str())
+}
+
+pub(super) fn asks_for_all(pod: &Pod, name: &str, code: i32) -> bool {
+    find(pod, name).is_some_and(|container| rule(container, code) == Some(RESTART_ALL))
+}
+
+/// Whether a container that ended with this code runs again in the same sandbox.
+pub(super) fn restarts(pod: &Pod, name: &str, code: i32) -> bool {
+    let Some(container) = find(pod, name) else {
+        return false;
+    };
+    if rule(container, code).is_some() {
+        return true;
+    }
+    let own = container.restart_policy.as_deref();
+    match own.unwrap_or(pod_policy(pod)) {
+        "Always" if own.is_none() && is_init(pod, name) => code != 0,
+        "Always" => true,
+        "OnFailure" => code != 0,
+        _ => false,
+    }
+}
+
+/// Whether the container ends and starts again for ever, by its script.
+pub(super) fn loops(pod: &Pod, name: &str) -> bool {
+    let arguments = find(pod, name).and_then(|container| container.args.as_deref());
+    let script = Script::parse(arguments.unwrap_or_default());
+    let last = script.runs.last().copied().flatten();
+    last.is_some_and(|exit| restarts(pod, name, exit.code))
+}
+
+pub(super) fn grace_seconds(pod: &Pod) -> i64 {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds)
+        .unwrap_or(30)
+}
+
+pub(super) fn image<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    find(pod, name)?.image.as_deref()
+}
+
+pub(super) fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+pub(super) fn pod_name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+pub(super) fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+pub(super) fn is_terminal(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+/// What a status says, in few words.
+pub(super) fn summary(pod: &Pod) -> String {
+    let Some(status) = &pod.status else {
+        return "no status".to_owned();
+    };
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    let containers = lists.into_iter().flatten().flatten().map(|one| {
+        let state = one.state.clone().unwrap_or_default();
+        let text = match (state.running, state.terminated, state.waiting) {
+            (Some(_), _, _) => "running".to_owned(),
+            (None, Some(end), _) => format!("ended {}", end.exit_code),
+            (None, None, waiting) => {
+                format!("waiting {}", waiting.and_then(|one| one.reason).unwrap_or_default())
+            }
+        };
+        format!("{} {text}", one.name)
+    });
+    let reason = status.reason.as_deref().unwrap_or_default();
+    format!("{reason} [{}]", containers.collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,234 @@
+//! What must hold when the world is calm: exactly the wanted pods run, and rubelet says what is true.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+use super::truth::{Instance, State};
+use super::{Checker, rules};
+use crate::runtime::is_missing;
+
+const IMAGE_REASONS: [&str; 2] = ["ErrImagePull", "ImagePullBackOff"];
+
+impl Checker {
+    /// Whether this pod is as it should be.
+    ///
+    /// # Errors
+    /// With the first thing that is not.
+    pub fn check_one(&self, uid: &str) -> Result<(), String> {
+        match self.truth.wanted(uid).cloned() {
+            Some(pod) => self.check_pod(&pod).map_err(|sentence| format!("{uid}: {sentence}")),
+            None => Ok(()),
+        }
+    }
+
+    /// What is not as it should be yet, one sentence each. Pods whose runtime calls hang are left out.
+    #[must_use]
+    pub fn unsettled(&self, hanging: Option<&str>) -> Vec<String> {
+        let truth = &self.truth;
+        let wanted = truth.wanted_uids();
+        let mut open = Vec::new();
+        for uid in &wanted {
+            if Some(uid.as_str()) == hanging {
+                continue;
+            }
+            let Some(pod) = truth.wanted(uid).cloned() else {
+                continue;
+            };
+            if let Err(sentence) = self.check_pod(&pod) {
+                open.push(format!("{uid} ({}): {sentence}", rules::pod_name(&pod)));
+            }
+        }
+        for instance in truth.instances.values() {
+            let hangs = Some(instance.uid.as_str()) == hanging;
+            if instance.is_running() && !wanted.contains(&instance.uid) && !hangs {
+                open.push(format!("{} of {} still runs", instance.id, instance.uid));
+            }
+        }
+        for pod in &truth.published {
+            if !wanted.contains(rules::uid(pod)) {
+                open.push(format!("{} is still published", rules::uid(pod)));
+            }
+        }
+        open
+    }
+
+    /// Whether rubelet said something since its last start.
+    #[must_use]
+    pub fn has_published(&self) -> bool {
+        self.truth.listed_in_life
+    }
+
+    fn check_pod(&self, pod: &Arc<Pod>) -> Result<(), String> {
+        let uid = rules::uid(pod);
+        let truth = &self.truth;
+        let said = truth
+            .published
+            .iter()
+            .find(|said| rules::uid(said) == uid)
+            .ok_or("it is not published")?;
+        let running = truth.running(uid).count();
+        let phase = rules::phase(said);
+        let has_deadline = pod
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.active_deadline_seconds.is_some());
+        if truth.is_complete(pod) || (has_deadline && running == 0 && phase == "Failed") {
+            return self.check_complete(pod, phase, has_deadline);
+        }
+        if has_deadline && truth.clock_moved {
+            // The deadline is one of the wall clock, which may have gone back by hours.
+            return self.check_statuses(pod, said);
+        }
+        if has_deadline {
+            return Err(format!("its deadline has passed, it is {phase} and {running} containers run"));
+        }
+        let (had_loss, was_reborn) = truth
+            .pods
+            .get(uid)
+            .map_or((false, false), |one| (one.had_loss, one.incarnation > 0));
+        if had_loss && running == 0 && rules::is_terminal(phase) {
+            // It ended before the loss, and rubelet remembers.
+            return Ok(());
+        }
+        if rules::pod_policy(pod) == "Never" && (had_loss || was_reborn) {
+            // What a pod that never restarts does then depends on what the runtime still has of it.
+            return self.check_statuses(pod, said);
+        }
+        self.check_statuses(pod, said)?;
+        self.check_running(pod, said)
+    }
+
+    fn check_complete(&self, pod: &Pod, phase: &str, has_deadline: bool) -> Result<(), String> {
+        let uid = rules::uid(pod);
+        let truth = &self.truth;
+        if let Some(instance) = truth.running(uid).next() {
+            return Err(format!("it is complete, but {} runs", instance.id));
+        }
+        if truth.ready_sandboxes(uid) > 0 {
+            return Err("it is complete, but its sandbox is up".to_owned());
+        }
+        let codes: Vec<Option<i32>> = rules::regular_containers(pod)
+            .iter()
+            .map(|container| match truth.newest_instance(uid, &container.name)?.state {
+                State::Ended { code, .. } => Some(code),
+                State::Created | State::Running { .. } => None,
+            })
+            .collect();
+        let all_ended = codes.iter().all(Option::is_some);
+        let expected = if codes.iter().all(|code| *code == Some(0)) && !truth.init_failed(pod) {
+            "Succeeded"
+        } else {
+            "Failed"
+        };
+        if !rules::is_terminal(phase) || (all_ended && !has_deadline && phase != expected) {
+            return Err(format!("it is complete with {codes:?}, but its phase is {phase}"));
+        }
+        Ok(())
+    }
+
+    fn status<'a>(said: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+        let status = said.status.as_ref()?;
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        lists
+            .into_iter()
+            .flatten()
+            .flatten()
+            .find(|status| status.name == name)
+    }
+
+    fn waits_for_image(said: &Pod, name: &str) -> bool {
+        Self::status(said, name)
+            .and_then(|status| status.state.as_ref()?.waiting.as_ref()?.reason.as_deref())
+            .is_some_and(|reason| IMAGE_REASONS.contains(&reason))
+    }
+
+    /// What is said of each container that runs, and of each that is said to run.
+    fn check_statuses(&self, pod: &Pod, said: &Pod) -> Result<(), String> {
+        let uid = rules::uid(pod);
+        for container in rules::init_containers(pod).iter().chain(rules::regular_containers(pod)) {
+            let name = &container.name;
+            let status = Self::status(said, name).ok_or_else(|| format!("no status of {name}"))?;
+            let state = status.state.clone().unwrap_or_default();
+            let runs = self.truth.running(uid).find(|instance| instance.name == *name);
+            match (runs, state.running) {
+                (Some(instance), Some(_)) => {
+                    let id = status.container_id.as_deref().unwrap_or_default();
+                    if id != format!("containerd://{}", instance.id) {
+                        return Err(format!("{name} is {}, its status says {id}", instance.id));
+                    }
+                    if !status.ready && !rules::is_init(pod, name) {
+                        return Err(format!("{name} runs, but is not ready"));
+                    }
+                }
+                (Some(instance), None) => {
+                    return Err(format!("{name} runs as {}, but its status does not say so", instance.id));
+                }
+                (None, Some(_)) => return Err(format!("{name} does not run, but its status says so")),
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_running(&self, pod: &Pod, said: &Pod) -> Result<(), String> {
+        let uid = rules::uid(pod);
+        for container in rules::init_containers(pod) {
+            let name = &container.name;
+            if rules::image(pod, name).is_some_and(is_missing) {
+                // Nothing after it can start.
+                return if Self::waits_for_image(said, name) {
+                    Ok(())
+                } else {
+                    Err(format!("{name} has no image, but its status does not say so"))
+                };
+            }
+            if rules::is_sidecar(pod, name) {
+                self.check_runs(pod, name)?;
+            }
+        }
+        for container in rules::regular_containers(pod) {
+            let name = &container.name;
+            if rules::image(pod, name).is_some_and(is_missing) {
+                if !Self::waits_for_image(said, name) {
+                    return Err(format!("{name} has no image, but its status does not say so"));
+                }
+            } else {
+                self.check_runs(pod, name)?;
+            }
+        }
+        if self.truth.ready_sandboxes(uid) != 1 {
+            return Err(format!("it has {} sandboxes", self.truth.ready_sandboxes(uid)));
+        }
+        Ok(())
+    }
+
+    fn check_runs(&self, pod: &Pod, name: &str) -> Result<(), String> {
+        let uid = rules::uid(pod);
+        let Some(newest) = self.truth.newest_instance(uid, name) else {
+            return Err(format!("{name} was never created"));
+        };
+        match newest.state {
+            State::Running { .. } => self.check_place(pod, newest),
+            State::Created => Err(format!("{name} {} was never started", newest.id)),
+            State::Ended { code, .. } if !rules::restarts(pod, name, code) => Ok(()),
+            State::Ended { .. } if newest.ran && rules::loops(pod, name) => Ok(()),
+            State::Ended { code, cause, at } => Err(format!(
+                "{name} {} ended with {code} ({cause:?}) at {:.3} s and was not started again",
+                newest.id,
+                at.as_secs_f64()
+            )),
+        }
+    }
+
+    fn check_place(&self, pod: &Pod, instance: &Instance) -> Result<(), String> {
+        if rules::image(pod, &instance.name) != Some(instance.image.as_str()) {
+            return Err(format!("{} runs with the old image {}", instance.id, instance.image));
+        }
+        let sandbox = self.truth.sandboxes.get(&instance.sandbox);
+        if sandbox.is_none_or(|sandbox| !sandbox.is_ready) {
+            return Err(format!("{} runs in a dead sandbox", instance.id));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! What the agent was told, and what it says itself.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{Checker, rules};
+use crate::node;
+
+impl Checker {
+    pub(super) fn rubelet_started(&mut self) {
+        let wanted = self.truth.wanted_uids();
+        let unfinished: BTreeSet<String> = self.truth.half_written.values().cloned().collect();
+        let truth = &mut self.truth;
+        truth.life += 1;
+        truth.listed_in_life = false;
+        truth.fetched_in_life = false;
+        truth.complete_since = None;
+        truth.told.clear();
+        truth.told_by_http.clear();
+        truth.published.clear();
+        for (uid, pod) in &mut truth.pods {
+            if pod.absent_in_life || !wanted.contains(uid) {
+                pod.incarnation += 1;
+                pod.may_be_reborn = true;
+            }
+            // What a half-written manifest was before, only an earlier life could know.
+            pod.absent_in_life = !wanted.contains(uid) || unfinished.contains(uid);
+            pod.told_in_life = false;
+            pod.removal_learnt = None;
+            pod.end_began = None;
+            pod.is_ending = false;
+            pod.first_stop = None;
+            pod.starts.clear();
+        }
+    }
+
+    fn note_sources(&mut self, at: Duration) {
+        if self.truth.has_all_sources() {
+            self.truth.complete_since.get_or_insert(at);
+        }
+    }
+
+    fn learn_removal(&mut self, at: Duration, uid: &str) {
+        if self.truth.told_version(uid).is_some() {
+            return;
+        }
+        let pod = self.truth.pod(uid);
+        if pod.removal_learnt.is_none() {
+            pod.removal_learnt = Some(at);
+            pod.end_began.get_or_insert(at);
+            pod.incarnation += 1;
+            pod.may_be_reborn = true;
+            pod.first_stop = None;
+        }
+    }
+
+    fn learn_pod(&mut self, at: Duration, pod: &Arc<Pod>) {
+        let truth = self.truth.pod(rules::uid(pod));
+        truth.first_told.get_or_insert(at);
+        truth.told_in_life = true;
+        truth.removal_learnt = None;
+    }
+
+    pub(super) fn listed(&mut self, at: Duration, names: &[String]) {
+        self.truth.listed_in_life = true;
+        self.note_sources(at);
+        let gone: Vec<_> = self
+            .truth
+            .told
+            .keys()
+            .filter(|path| {
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                !names.iter().any(|listed| listed == name)
+            })
+            .cloned()
+            .collect();
+        for path in gone {
+            if let Some(pod) = self.truth.told.remove(&path) {
+                self.learn_removal(at, rules::uid(&pod));
+            }
+        }
+    }
+
+    pub(super) fn manifest_read(&mut self, at: Duration, path: &Path, content: &[u8]) {
+        let Some(pod) = self.parse(path, content) else {
+            return;
+        };
+        let old = self.truth.told.insert(path.to_owned(), pod.clone());
+        self.learn_pod(at, &pod);
+        if let Some(old) = old {
+            self.learn_removal(at, rules::uid(&old));
+        }
+    }
+
+    pub(super) fn fetched(&mut self, at: Duration, content: &[u8]) {
+        self.truth.fetched_in_life = true;
+        self.note_sources(at);
+        let gates = self.gates.clone();
+        let read = rubelet_manifest::read_url(content, node::URL, node::NODE_NAME, &*gates);
+        let pods = read.map(|read| read.pods).unwrap_or_default();
+        self.truth.told_by_http = pods.into_iter().map(Arc::new).collect();
+        for pod in self.truth.told_by_http.clone() {
+            self.learn_pod(at, &pod);
+        }
+    }
+
+    /// A terminal phase stays, and is said only when nothing runs.
+    pub(super) fn published(&mut self, pods: Vec<Arc<Pod>>) {
+        let life = self.truth.life;
+        for pod in &pods {
+            let (uid, phase) = (rules::uid(pod), rules::phase(pod));
+            let Some(truth) = self.truth.pods.get(uid) else {
+                self.violate(format!("a pod is published that never existed: {uid}"));
+                continue;
+            };
+            let has_deadline = pod
+                .spec
+                .as_ref()
+                .is_some_and(|spec| spec.active_deadline_seconds.is_some());
+            if let Some((terminal, said_in)) = truth.terminal.clone() {
+                // A later life has to find out again; until it has, it may say less, but start nothing.
+                let may_forget =
+                    said_in != life && (truth.had_loss || has_deadline || !rules::is_terminal(phase));
+                if terminal != phase && truth.may_be_reborn {
+                    let truth = self.truth.pod(uid);
+                    truth.may_be_reborn = false;
+                    truth.terminal = None;
+                } else if terminal != phase && !may_forget {
+                    self.violate(format!(
+                        "the terminal phase {terminal} of {uid} became {phase:?}: {}",
+                        rules::summary(pod)
+                    ));
+                }
+            }
+            if rules::is_terminal(phase) {
+                let running: Vec<String> = self.truth.running(uid).map(|one| one.id.clone()).collect();
+                if !running.is_empty() {
+                    self.violate(format!("{uid} is published as {phase} while {running:?} run"));
+                }
+                let truth = self.truth.pod(uid);
+                if truth.removal_learnt.is_none() {
+                    truth.terminal = Some((phase.to_owned(), life));
+                }
+            }
+        }
+        self.truth.published = pods;
+    }
+}

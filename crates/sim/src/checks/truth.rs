@@ -1,0 +1,200 @@
+//! What is true, put together from the history.
+//!
+//! Owns the mirror of runtime, disk and what the agent was told. It judges nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::rules;
+use crate::history::Cause;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Created,
+    Running { since: Duration },
+    Ended { code: i32, cause: Cause, at: Duration },
+}
+
+/// A stop that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StopAsked {
+    pub(super) life: u32,
+    pub(super) at: Duration,
+    pub(super) grace_seconds: i64,
+}
+
+/// One instance of a container.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    pub(super) id: String,
+    pub(super) uid: String,
+    pub(super) name: String,
+    pub(super) sandbox: String,
+    pub(super) image: String,
+    pub(super) attempt: u32,
+    pub(super) incarnation: u32,
+    /// It had a process once.
+    pub(super) ran: bool,
+    pub(super) state: State,
+    pub(super) stops: Vec<StopAsked>,
+    pub(super) call_failed: bool,
+}
+
+impl Instance {
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SandboxTruth {
+    pub(super) uid: String,
+    pub(super) is_ready: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct PodTruth {
+    pub(super) name: String,
+    /// Every version that was ever on the disk or served.
+    pub(super) versions: Vec<Arc<Pod>>,
+    /// Grows when the agent learns that the pod is gone.
+    pub(super) incarnation: u32,
+    /// The disk lacked it at some time of this life of rubelet.
+    pub(super) absent_in_life: bool,
+    /// The agent was told of it in this life.
+    pub(super) told_in_life: bool,
+    /// When the agent could know that it is gone; `None` while it is wanted.
+    pub(super) removal_learnt: Option<Duration>,
+    /// The first of these since it was last started anew.
+    pub(super) end_began: Option<Duration>,
+    /// It was removed, and may begin a new life as if it had never been.
+    pub(super) may_be_reborn: bool,
+    /// The agent learnt of a removal, and acted on it.
+    pub(super) is_ending: bool,
+    pub(super) first_stop: Option<Duration>,
+    pub(super) first_told: Option<Duration>,
+    pub(super) restart_all_asked: bool,
+    /// The runtime lost things of it.
+    pub(super) had_loss: bool,
+    /// Its terminal phase, and the life of rubelet that said so.
+    pub(super) terminal: Option<(String, u32)>,
+    /// Times of starts in this life, by container.
+    pub(super) starts: BTreeMap<String, Vec<Duration>>,
+}
+
+#[derive(Default)]
+pub(super) struct Truth {
+    pub(super) instances: BTreeMap<String, Instance>,
+    /// Newest instance of (uid, name), by order of creation.
+    pub(super) newest: BTreeMap<(String, String), String>,
+    pub(super) sandboxes: BTreeMap<String, SandboxTruth>,
+    pub(super) pods: BTreeMap<String, PodTruth>,
+    /// What is on the disk.
+    pub(super) disk: BTreeMap<PathBuf, Arc<Pod>>,
+    /// What the web server has.
+    pub(super) served: Vec<Arc<Pod>>,
+    /// What the agent was told in this life, by path.
+    pub(super) told: BTreeMap<PathBuf, Arc<Pod>>,
+    pub(super) told_by_http: Vec<Arc<Pod>>,
+    /// Manifests that an editor is in the middle of, with the pod of before.
+    pub(super) half_written: BTreeMap<PathBuf, String>,
+    pub(super) life: u32,
+    pub(super) listed_in_life: bool,
+    pub(super) fetched_in_life: bool,
+    pub(super) has_http: bool,
+    /// When the last source of this life delivered.
+    pub(super) complete_since: Option<Duration>,
+    pub(super) clock_moved: bool,
+    pub(super) published: Vec<Arc<Pod>>,
+}
+
+impl Truth {
+    pub(super) fn pod(&mut self, uid: &str) -> &mut PodTruth {
+        self.pods.entry(uid.to_owned()).or_default()
+    }
+
+    /// The version that is wanted now, if the pod is.
+    pub(super) fn wanted(&self, uid: &str) -> Option<&Arc<Pod>> {
+        self.disk
+            .values()
+            .chain(&self.served)
+            .find(|pod| rules::uid(pod) == uid)
+    }
+
+    pub(super) fn wanted_uids(&self) -> BTreeSet<String> {
+        self.disk
+            .values()
+            .chain(&self.served)
+            .map(|pod| rules::uid(pod).to_owned())
+            .collect()
+    }
+
+    /// The newest version that the agent knows in this life.
+    pub(super) fn told_version(&self, uid: &str) -> Option<&Arc<Pod>> {
+        self.told
+            .values()
+            .chain(&self.told_by_http)
+            .find(|pod| rules::uid(pod) == uid)
+    }
+
+    /// The version to judge by: what is wanted, or the last one there was.
+    pub(super) fn version(&self, uid: &str) -> Option<&Arc<Pod>> {
+        self.wanted(uid)
+            .or_else(|| self.told_version(uid))
+            .or_else(|| self.pods.get(uid)?.versions.last())
+    }
+
+    pub(super) fn newest_instance(&self, uid: &str, name: &str) -> Option<&Instance> {
+        let id = self.newest.get(&(uid.to_owned(), name.to_owned()))?;
+        self.instances.get(id)
+    }
+
+    pub(super) fn running<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a Instance> {
+        self.instances
+            .values()
+            .filter(move |instance| instance.uid == uid && instance.is_running())
+    }
+
+    pub(super) fn running_in<'a>(&'a self, sandbox: &'a str) -> impl Iterator<Item = &'a Instance> {
+        self.instances
+            .values()
+            .filter(move |instance| instance.sandbox == sandbox && instance.is_running())
+    }
+
+    pub(super) fn ready_sandboxes(&self, uid: &str) -> usize {
+        let of_pod = self.sandboxes.values().filter(|sandbox| sandbox.uid == uid);
+        of_pod.filter(|sandbox| sandbox.is_ready).count()
+    }
+
+    pub(super) fn has_all_sources(&self) -> bool {
+        self.listed_in_life && (!self.has_http || self.fetched_in_life)
+    }
+
+    /// How the container ended for good, if it did.
+    fn ended_for_good(&self, pod: &Pod, name: &str) -> Option<i32> {
+        let newest = self.newest_instance(rules::uid(pod), name)?;
+        match newest.state {
+            State::Ended { code, .. } if !rules::restarts(pod, name, code) => Some(code),
+            State::Ended { .. } | State::Created | State::Running { .. } => None,
+        }
+    }
+
+    /// Whether nothing of the pod can run again: all regular containers ended for good, or an init container failed.
+    pub(super) fn is_complete(&self, pod: &Pod) -> bool {
+        let all_ended = rules::regular_containers(pod)
+            .iter()
+            .all(|container| self.ended_for_good(pod, &container.name).is_some());
+        all_ended || self.init_failed(pod)
+    }
+
+    pub(super) fn init_failed(&self, pod: &Pod) -> bool {
+        rules::init_containers(pod).iter().any(|container| {
+            self.ended_for_good(pod, &container.name)
+                .is_some_and(|code| code != 0)
+        })
+    }
+}

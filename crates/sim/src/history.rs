@@ -1,0 +1,153 @@
+//! The ground truth: what was asked for and what really happened, told by the simulated edges and not by the agent.
+//!
+//! Owns the list of facts. The checks read it and nothing else, so that an agent that lies about a pod is found out.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+
+/// Why a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// By itself.
+    Own,
+    /// It answered the stop signal.
+    Term,
+    /// The grace period of a stop was over.
+    GraceOver,
+    /// Its sandbox was stopped or removed under it.
+    SandboxStopped,
+    /// It was removed while it ran.
+    Removed,
+    /// The machine or the runtime's state went away.
+    Lost,
+    /// It never ran.
+    StartFailed,
+}
+
+/// A call that changes something, at the time when it leaves rubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    RunSandbox {
+        uid: String,
+        attempt: u32,
+    },
+    StopSandbox {
+        id: String,
+    },
+    RemoveSandbox {
+        id: String,
+    },
+    Create {
+        sandbox: String,
+        name: String,
+        attempt: u32,
+    },
+    Start {
+        id: String,
+    },
+    Stop {
+        id: String,
+        grace_seconds: i64,
+    },
+    Remove {
+        id: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    Asked(Ask),
+    SandboxReady {
+        id: String,
+        uid: String,
+        attempt: u32,
+    },
+    SandboxStopped {
+        id: String,
+    },
+    SandboxRemoved {
+        id: String,
+    },
+    Created {
+        id: String,
+        sandbox: String,
+        uid: String,
+        name: String,
+        attempt: u32,
+        image: String,
+    },
+    Started {
+        id: String,
+    },
+    /// The stop signal arrived.
+    Signalled {
+        id: String,
+    },
+    Ended {
+        id: String,
+        code: i32,
+        cause: Cause,
+    },
+    Removed {
+        id: String,
+    },
+    /// A call of this container was answered with an injected error.
+    CallFailed {
+        subject: String,
+    },
+    RuntimeDown,
+    RuntimeUp,
+    /// The runtime forgot everything.
+    StateLost,
+    /// The machine went off and on.
+    PowerLost,
+    /// The agent got this listing of the manifest folder.
+    Listed {
+        names: Vec<String>,
+    },
+    /// The agent got this content of a manifest.
+    ManifestRead {
+        path: PathBuf,
+        content: Vec<u8>,
+    },
+    /// The agent got this document from the address.
+    Fetched {
+        content: Vec<u8>,
+    },
+    TreeRemoved {
+        path: PathBuf,
+    },
+    /// What rubelet says about its pods.
+    Published {
+        pods: Vec<Arc<Pod>>,
+    },
+    /// Rubelet does not answer, or one of its loops ended.
+    Fatal {
+        text: String,
+    },
+    RubeletStarted,
+    RubeletCrashed,
+    ClockMoved,
+}
+
+/// Facts with their times, shared by all simulated edges.
+#[derive(Clone, Debug, Default)]
+pub struct History(Arc<Mutex<Vec<(Duration, Fact)>>>);
+
+impl History {
+    pub fn add(&self, at: Duration, fact: Fact) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((at, fact));
+    }
+
+    /// The facts that nobody took yet.
+    #[must_use]
+    pub fn take(&self) -> Vec<(Duration, Fact)> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,207 @@
+//! The calls that change nothing.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use rubelet_ports::{EventStream, RuntimeError, RuntimeErrorKind, RuntimeReader};
+use rubelet_wire::cri::{NETWORK_READY, RUNTIME_READY, v1};
+
+use super::process::not_found;
+use super::state::{Failure, State};
+use super::{Call, ENDPOINT, SimRuntime};
+
+/// All labels that are asked for, with these values.
+fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    selector
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+}
+
+fn sandboxes(state: &State, filter: &v1::PodSandboxFilter) -> Vec<v1::PodSandbox> {
+    let listed = state.sandboxes.iter().map(|(id, sandbox)| sandbox.listed(id));
+    listed
+        .filter(|sandbox| filter.id.is_empty() || sandbox.id == filter.id)
+        .filter(|sandbox| filter.state.as_ref().is_none_or(|wanted| wanted.state == sandbox.state))
+        .filter(|sandbox| selects(&filter.label_selector, &sandbox.labels))
+        .collect()
+}
+
+fn containers(state: &State, filter: &v1::ContainerFilter) -> Vec<v1::Container> {
+    let listed = state.containers.iter().map(|(id, container)| container.listed(id));
+    listed
+        .filter(|container| filter.id.is_empty() || container.id == filter.id)
+        .filter(|container| {
+            filter.pod_sandbox_id.is_empty() || container.pod_sandbox_id == filter.pod_sandbox_id
+        })
+        .filter(|container| filter.state.as_ref().is_none_or(|wanted| wanted.state == container.state))
+        .filter(|container| selects(&filter.label_selector, &container.labels))
+        .collect()
+}
+
+fn unimplemented<T>(method: &'static str) -> Result<T, RuntimeError> {
+    Err(RuntimeError::new(
+        method,
+        ENDPOINT,
+        RuntimeErrorKind::Unimplemented,
+        "not part of the simulation",
+    ))
+}
+
+impl SimRuntime {
+    /// A call that only looks at the state.
+    async fn look<T: Send + 'static>(
+        &self,
+        call: Call,
+        look: impl FnOnce(&State) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, RuntimeError> {
+        self.call(call, |work| {
+            Box::pin(async move { look(&work.runtime.lock()) })
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl RuntimeReader for SimRuntime {
+    async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
+        self.look(Call::reading("Version", ""), |_| {
+            Ok(v1::VersionResponse {
+                version: "0.1.0".to_owned(),
+                runtime_name: "containerd".to_owned(),
+                runtime_version: "v2.0.0-sim".to_owned(),
+                runtime_api_version: "v1".to_owned(),
+            })
+        })
+        .await
+    }
+
+    async fn status(&self, _verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
+        self.look(Call::reading("Status", ""), |state| {
+            let condition = |name: &str, status: bool| v1::RuntimeCondition {
+                r#type: name.to_owned(),
+                status,
+                reason: if status { String::new() } else { "Simulated".to_owned() },
+                message: String::new(),
+            };
+            Ok(v1::StatusResponse {
+                status: Some(v1::RuntimeStatus {
+                    conditions: vec![
+                        condition(RUNTIME_READY, true),
+                        condition(NETWORK_READY, state.is_network_ready),
+                    ],
+                }),
+                ..v1::StatusResponse::default()
+            })
+        })
+        .await
+    }
+
+    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, RuntimeError> {
+        self.look(Call::reading("RuntimeConfig", ""), |_| {
+            Ok(v1::RuntimeConfigResponse::default())
+        })
+        .await
+    }
+
+    async fn list_pod_sandboxes(
+        &self,
+        filter: Option<v1::PodSandboxFilter>,
+    ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        let filter = filter.unwrap_or_default();
+        self.look(Call::reading("ListPodSandbox", filter.id.clone()), move |state| {
+            Ok(sandboxes(state, &filter))
+        })
+        .await
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        pod_sandbox_id: &str,
+        _verbose: bool,
+    ) -> Result<v1::PodSandboxStatusResponse, RuntimeError> {
+        let id = pod_sandbox_id.to_owned();
+        self.look(Call::reading("PodSandboxStatus", pod_sandbox_id), move |state| {
+            let Some(sandbox) = state.sandboxes.get(&id) else {
+                return Err(Failure::new(
+                    RuntimeErrorKind::NotFound,
+                    format!("an error occurred when try to find sandbox \"{id}\": not found"),
+                ));
+            };
+            Ok(v1::PodSandboxStatusResponse {
+                status: Some(sandbox.status(&id)),
+                containers_statuses: state
+                    .containers_of(&id)
+                    .map(|(id, container)| container.status(id))
+                    .collect(),
+                ..v1::PodSandboxStatusResponse::default()
+            })
+        })
+        .await
+    }
+
+    async fn list_containers(
+        &self,
+        filter: Option<v1::ContainerFilter>,
+    ) -> Result<Vec<v1::Container>, RuntimeError> {
+        let filter = filter.unwrap_or_default();
+        self.look(Call::reading("ListContainers", filter.id.clone()), move |state| {
+            Ok(containers(state, &filter))
+        })
+        .await
+    }
+
+    async fn container_status(
+        &self,
+        container_id: &str,
+        _verbose: bool,
+    ) -> Result<v1::ContainerStatusResponse, RuntimeError> {
+        let id = container_id.to_owned();
+        self.look(Call::reading("ContainerStatus", container_id), move |state| {
+            let Some(container) = state.containers.get(&id) else {
+                return Err(not_found(&id));
+            };
+            Ok(v1::ContainerStatusResponse {
+                status: Some(container.status(&id)),
+                ..v1::ContainerStatusResponse::default()
+            })
+        })
+        .await
+    }
+
+    async fn container_stats(&self, _container_id: &str) -> Result<Option<v1::ContainerStats>, RuntimeError> {
+        Ok(None)
+    }
+
+    async fn list_container_stats(
+        &self,
+        _filter: Option<v1::ContainerStatsFilter>,
+    ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        _pod_sandbox_id: &str,
+    ) -> Result<Option<v1::PodSandboxStats>, RuntimeError> {
+        Ok(None)
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        _filter: Option<v1::PodSandboxStatsFilter>,
+    ) -> Result<Vec<v1::PodSandboxStats>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn list_metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>, RuntimeError> {
+        unimplemented("ListMetricDescriptors")
+    }
+
+    async fn list_pod_sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>, RuntimeError> {
+        unimplemented("ListPodSandboxMetrics")
+    }
+
+    fn container_events(&self) -> EventStream {
+        self.subscribe()
+    }
+}

@@ -1,0 +1,157 @@
+//! One life of rubelet in the simulated node.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use rubelet_agent::{AgentHandle, AgentPorts};
+use rubelet_images::{Images, ImagesSettings};
+use rubelet_ports::{Clock, PodView, Spawner};
+
+use super::{Due, World};
+use crate::executor::{Group, Life, Step};
+use crate::history::Fact;
+use crate::node;
+
+/// Steps that an answer may take.
+const MAX_ANSWER_STEPS: usize = 100_000;
+
+pub(super) struct Rubelet {
+    life: Life,
+    handle: AgentHandle,
+}
+
+impl World {
+    pub(super) fn start_rubelet(&mut self) {
+        if self.rubelet.is_some() {
+            return;
+        }
+        self.say("rubelet starts");
+        self.history.add(self.executor.elapsed(), Fact::RubeletStarted);
+        let life = self.executor.life();
+        let clock: Arc<dyn Clock> = Arc::new(self.executor.clone());
+        let runtime = Arc::new(self.runtime.clone());
+        let files = Arc::new(self.files.clone());
+        let events = Arc::new(self.events.clone());
+        let images = Images::new(
+            ImagesSettings::default(),
+            runtime.clone(),
+            runtime.clone(),
+            clock.clone(),
+            events.clone(),
+        );
+        let ports = AgentPorts {
+            clock,
+            spawner: Arc::new(life.clone()),
+            randomness: Arc::new(self.randomness.clone()),
+            runtime_reader: runtime.clone(),
+            runtime_writer: runtime,
+            images: Arc::new(images),
+            file_reader: files.clone(),
+            file_writer: files,
+            http: Arc::new(self.http.clone()),
+            events,
+        };
+        let (handle, mut fatal) = rubelet_agent::start(ports, node::settings(&self.scenario));
+        let (history, executor) = (self.history.clone(), self.executor.clone());
+        life.spawn(
+            "fatal",
+            Box::pin(async move {
+                if let Some(text) = fatal.recv().await {
+                    history.add(executor.elapsed(), Fact::Fatal { text });
+                }
+            }),
+        );
+        self.watch_rubelet(&life, handle.clone());
+        self.rubelet = Some(Rubelet { life, handle });
+    }
+
+    /// Asks rubelet what it says of its pods, again and again.
+    fn watch_rubelet(&self, life: &Life, handle: AgentHandle) {
+        let (history, executor, dice) = (
+            self.history.clone(),
+            self.executor.clone(),
+            self.randomness.clone(),
+        );
+        life.spawn(
+            "spectator",
+            Box::pin(async move {
+                loop {
+                    executor.sleep(dice.with(|dice| dice.millis(50, 1000))).await;
+                    let fact = match handle.pods().await {
+                        Ok(pods) => Fact::Published { pods },
+                        Err(no_answer) => Fact::Fatal {
+                            text: no_answer.to_string(),
+                        },
+                    };
+                    history.add(executor.elapsed(), fact);
+                }
+            }),
+        );
+    }
+
+    pub(super) fn end_rubelet(&mut self) {
+        self.crash = None;
+        if let Some(rubelet) = self.rubelet.take() {
+            rubelet.life.end();
+        }
+    }
+
+    /// Rubelet dies where it is.
+    pub(super) fn crash_rubelet(&mut self, down: Duration) {
+        if self.rubelet.is_none() {
+            self.crash = None;
+            return;
+        }
+        self.say(format!("rubelet is killed for {down:?}"));
+        self.end_rubelet();
+        self.history.add(self.executor.elapsed(), Fact::RubeletCrashed);
+        self.after(down, Due::StartRubelet);
+    }
+
+    /// What rubelet says its pods wait for.
+    pub(super) fn explanations(&mut self) -> Vec<String> {
+        let asked = self.ask(|handle| async move { handle.explanations().await.ok() });
+        let explanations = asked.flatten().unwrap_or_default();
+        explanations.iter().map(|one| format!("why: {one:?}")).collect()
+    }
+
+    /// The flight records of all pods that rubelet has.
+    pub(super) fn flight_records(&mut self) -> Vec<String> {
+        let asked = self.ask(|handle| async move {
+            let mut records = Vec::new();
+            for pod in handle.pods().await.unwrap_or_default() {
+                let uid = pod.metadata.uid.clone().unwrap_or_default();
+                let record = handle.flight_record(&uid).await.ok().flatten();
+                records.extend(record.map(|record| record.to_string()));
+            }
+            records
+        });
+        asked.unwrap_or_default()
+    }
+
+    /// Asks rubelet something and lets the world go on until the answer is there.
+    fn ask<T, F>(&mut self, question: impl FnOnce(AgentHandle) -> F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let asked = question(self.rubelet.as_ref()?.handle.clone());
+        let (sender, mut receiver) = tokio::sync::oneshot::channel();
+        let ask = async move {
+            // The receiver waits below.
+            let _ = sender.send(asked.await);
+        };
+        self.executor.spawn(Group::World, "question", Box::pin(ask));
+        for _ in 0..MAX_ANSWER_STEPS {
+            if let Some(answer) = (&mut receiver).now_or_never() {
+                return answer.ok();
+            }
+            if self.executor.step() == Step::Idle {
+                self.executor.advance(self.executor.elapsed() + Duration::from_secs(1));
+            }
+        }
+        None
+    }
+}

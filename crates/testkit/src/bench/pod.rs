@@ -1,0 +1,207 @@
+//! The one pod of all rows: as a manifest for kubelets, and as the configuration that a kubelet makes of it for the CRI.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rubelet_wire::cri::v1;
+use serde_json::json;
+
+use crate::Scope;
+use crate::images::PAUSE;
+
+/// Ends at once on SIGTERM, so that stopping it shows the runtime's time and not the grace period.
+pub(super) const IMAGE: &str = PAUSE;
+pub(super) const NAMESPACE: &str = "default";
+pub(super) const GRACE_SECONDS: i64 = 30;
+const CONTAINER: &str = "main";
+
+/// The manifest of a pod of this name.
+pub(super) fn manifest(name: &str) -> String {
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name, "namespace": NAMESPACE, "labels": { "app": "bench" } },
+        "spec": {
+            "dnsPolicy": "Default",
+            "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "containers": [{ "name": CONTAINER, "image": IMAGE, "imagePullPolicy": "IfNotPresent" }],
+        },
+    });
+    format!("{pod:#}\n")
+}
+
+/// The same pod without a kubelet.
+#[derive(Clone, Debug)]
+pub(super) struct BareConfig {
+    pub(super) sandbox: v1::PodSandboxConfig,
+    pub(super) container: v1::ContainerConfig,
+}
+
+impl BareConfig {
+    /// Makes the files that the pod mounts, and the configuration; none of it is in the floor's time.
+    pub(super) fn prepare(scope: &Scope, image_id: &str, name: &str) -> Result<Self> {
+        let uid = format!("{}-{name}", scope.id());
+        let log_dir = scope.path(&format!("floor/logs/{NAMESPACE}_{name}_{uid}"));
+        let pod_dir = scope.path(&format!("floor/pods/{uid}"));
+        for dir in [&log_dir.join(CONTAINER), &pod_dir] {
+            fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+        }
+        let identity = [
+            ("io.kubernetes.pod.name", name),
+            ("io.kubernetes.pod.namespace", NAMESPACE),
+            ("io.kubernetes.pod.uid", uid.as_str()),
+        ];
+        let mut labels = owned(&identity);
+        let mut container_labels = labels.clone();
+        labels.insert("app".to_owned(), "bench".to_owned());
+        container_labels.insert("io.kubernetes.container.name".to_owned(), CONTAINER.to_owned());
+        let sandbox = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: uid.clone(),
+                namespace: NAMESPACE.to_owned(),
+                attempt: 0,
+            }),
+            hostname: name.to_owned(),
+            log_directory: log_dir.display().to_string(),
+            dns_config: Some(v1::DnsConfig::default()),
+            labels,
+            annotations: owned(&[("kubernetes.io/config.source", "file")]),
+            linux: Some(sandbox_linux()),
+            ..Default::default()
+        };
+        let container = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata {
+                name: CONTAINER.to_owned(),
+                attempt: 0,
+            }),
+            image: Some(v1::ImageSpec {
+                image: image_id.to_owned(),
+                user_specified_image: IMAGE.to_owned(),
+                ..Default::default()
+            }),
+            labels: container_labels,
+            annotations: owned(&[
+                ("io.kubernetes.container.restartCount", "0"),
+                (
+                    "io.kubernetes.container.terminationMessagePath",
+                    "/dev/termination-log",
+                ),
+                ("io.kubernetes.container.terminationMessagePolicy", "File"),
+                ("io.kubernetes.pod.terminationGracePeriod", "30"),
+            ]),
+            mounts: vec![
+                mounted_file(&pod_dir.join("etc-hosts"), "/etc/hosts")?,
+                mounted_file(&pod_dir.join("termination-log"), "/dev/termination-log")?,
+            ],
+            log_path: format!("{CONTAINER}/0.log"),
+            linux: Some(container_linux()),
+            ..Default::default()
+        };
+        Ok(Self { sandbox, container })
+    }
+
+    /// The container that follows the first one.
+    pub(super) fn successor(&self) -> v1::ContainerConfig {
+        let mut container = self.container.clone();
+        if let Some(metadata) = &mut container.metadata {
+            metadata.attempt = 1;
+        }
+        container.log_path = format!("{CONTAINER}/1.log");
+        container
+    }
+}
+
+fn owned(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let pairs = pairs.iter();
+    pairs
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+fn mounted_file(host_path: &Path, container_path: &str) -> Result<v1::Mount> {
+    fs::write(host_path, "127.0.0.1\tlocalhost\n")
+        .with_context(|| format!("write {}", host_path.display()))?;
+    Ok(v1::Mount {
+        container_path: container_path.to_owned(),
+        host_path: host_path.display().to_string(),
+        ..Default::default()
+    })
+}
+
+fn sandbox_linux() -> v1::LinuxPodSandboxConfig {
+    v1::LinuxPodSandboxConfig {
+        // A kubelet without cgroups per QoS class leaves the place of the pod's cgroup to the runtime.
+        cgroup_parent: String::new(),
+        security_context: Some(v1::LinuxSandboxSecurityContext {
+            namespace_options: Some(namespaces()),
+            seccomp: Some(profile(v1::security_profile::ProfileType::RuntimeDefault)),
+            ..Default::default()
+        }),
+        resources: Some(v1::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_shares: 2,
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+fn container_linux() -> v1::LinuxContainerConfig {
+    let masked = [
+        "/proc/asound",
+        "/proc/acpi",
+        "/proc/interrupts",
+        "/proc/kcore",
+        "/proc/keys",
+        "/proc/latency_stats",
+        "/proc/timer_list",
+        "/proc/timer_stats",
+        "/proc/sched_debug",
+        "/proc/scsi",
+        "/sys/firmware",
+        "/sys/devices/virtual/powercap",
+    ];
+    let read_only = [
+        "/proc/bus",
+        "/proc/fs",
+        "/proc/irq",
+        "/proc/sys",
+        "/proc/sysrq-trigger",
+    ];
+    let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
+    v1::LinuxContainerConfig {
+        resources: Some(v1::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_shares: 2,
+            oom_score_adj: 1000,
+            ..Default::default()
+        }),
+        security_context: Some(v1::LinuxContainerSecurityContext {
+            namespace_options: Some(namespaces()),
+            run_as_user: Some(v1::Int64Value { value: 0 }),
+            seccomp: Some(profile(v1::security_profile::ProfileType::Unconfined)),
+            masked_paths: paths(&masked),
+            readonly_paths: paths(&read_only),
+            ..Default::default()
+        }),
+    }
+}
+
+fn profile(kind: v1::security_profile::ProfileType) -> v1::SecurityProfile {
+    v1::SecurityProfile {
+        profile_type: kind.into(),
+        ..Default::default()
+    }
+}
+
+/// Network and IPC are the pod's, processes are each container's.
+fn namespaces() -> v1::NamespaceOption {
+    v1::NamespaceOption {
+        pid: v1::NamespaceMode::Container.into(),
+        ..Default::default()
+    }
+}

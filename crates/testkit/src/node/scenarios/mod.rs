@@ -1,0 +1,161 @@
+//! What every kubelet must do with static pods on every containerd. The tests of each containerd run these lists on a bed.
+//!
+//! A scenario owns the pods whose names it uses and touches nothing else, so that many share a bed. What it expects is
+//! upstream's behaviour unless it says otherwise.
+
+mod bad_manifests;
+mod configuration;
+mod garbage;
+mod image_pulls;
+mod lifecycle;
+mod networking;
+mod restarts;
+mod security;
+mod termination;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+use super::manifest::Manifest;
+use super::{Bed, DEADLINE, PodFacts, Scenario};
+use crate::wait::wait_until;
+
+/// Pods come, are edited, end and go.
+pub const LIFECYCLE: &[Scenario] = lifecycle::ALL;
+/// Containers end, well or badly.
+pub const RESTARTS: &[Scenario] = restarts::ALL;
+/// How containers are stopped and what they leave to say.
+pub const TERMINATION: &[Scenario] = termination::ALL;
+/// Images that are there, are not there, or come late.
+pub const IMAGE_PULLS: &[Scenario] = image_pulls::ALL;
+/// What a container sees of its configuration.
+pub const CONFIGURATION: &[Scenario] = configuration::ALL;
+/// Names, addresses and ports.
+pub const NETWORKING: &[Scenario] = networking::ALL;
+/// Users, rights and namespaces.
+pub const SECURITY: &[Scenario] = security::ALL;
+/// Log files and what is cleaned up.
+pub const GARBAGE: &[Scenario] = garbage::ALL;
+/// Manifests that nobody can run.
+pub const BAD_MANIFESTS: &[Scenario] = bad_manifests::ALL;
+
+/// All of them.
+pub fn all() -> Vec<Scenario> {
+    // Those that wait for the clock begin first.
+    [
+        GARBAGE,
+        RESTARTS,
+        TERMINATION,
+        LIFECYCLE,
+        IMAGE_PULLS,
+        CONFIGURATION,
+        NETWORKING,
+        SECURITY,
+        BAD_MANIFESTS,
+    ]
+    .concat()
+}
+
+/// Runs a pod of one container called `main` to its end and gives the lines that it printed.
+async fn printed(bed: &Bed<'_>, name: &str, manifest: Manifest) -> Result<Vec<String>> {
+    let manifest = manifest.spec("restartPolicy", json!("Never"));
+    bed.node.write(name, &manifest.json())?;
+    let pod = bed
+        .node
+        .wait_for_pod(name, "has ended", |pod| {
+            pod.terminated("main")?;
+            Ok(pod.clone())
+        })
+        .await?;
+    let lines = log_lines(bed, &pod, "main", 0)?;
+    ensure!(
+        pod.terminated("main")?.exit_code == 0,
+        "it ended with {:?} and printed {lines:?}",
+        pod.terminated("main")?
+    );
+    bed.node.remove(name)?;
+    Ok(lines)
+}
+
+/// The line that begins with `key=`, without that.
+fn value<'a>(lines: &'a [String], key: &str) -> Result<&'a str> {
+    let start = format!("{key}=");
+    lines
+        .iter()
+        .find_map(|line| line.strip_prefix(&start))
+        .with_context(|| format!("no {key} in {lines:?}"))
+}
+
+/// Where the log of a container's attempt is.
+fn log_path(bed: &Bed<'_>, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    bed.node
+        .pod_logs()
+        .join(format!("{namespace}_{name}_{}", pod.uid()))
+        .join(container)
+        .join(format!("{attempt}.log"))
+}
+
+/// The lines of a container's log without what the runtime puts before each.
+fn log_lines(bed: &Bed<'_>, pod: &Pod, container: &str, attempt: u32) -> Result<Vec<String>> {
+    let path = log_path(bed, pod, container, attempt);
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    Ok(text
+        .lines()
+        .map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned())
+        .collect())
+}
+
+/// Waits until a state of the runtime is so.
+async fn until<T>(what: &str, state: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    let mut state = state;
+    let end = std::time::Instant::now() + DEADLINE;
+    loop {
+        match state().await {
+            Ok(value) => return Ok(value),
+            Err(error) if std::time::Instant::now() > end => {
+                return Err(error.context(format!("{what}: not so after {DEADLINE:?}")));
+            }
+            // The runtime is asked less often than a variable can be looked at.
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// Waits until no sandbox of this pod is ready and none of its containers runs.
+async fn wait_until_stopped(bed: &Bed<'_>, uid: &str) -> Result<()> {
+    until(&format!("pod {uid} is stopped"), async || {
+        let running: Vec<String> = bed
+            .view
+            .containers_of(uid)
+            .await?
+            .into_iter()
+            .filter(|container| container.running)
+            .map(|container| container.name)
+            .collect();
+        ensure!(running.is_empty(), "these containers run: {running:?}");
+        let ready = bed
+            .view
+            .sandboxes()
+            .await?
+            .iter()
+            .any(|sandbox| sandbox.uid == uid && sandbox.ready);
+        ensure!(!ready, "its sandbox is ready");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until a path is gone.
+async fn wait_until_removed(path: &std::path::Path) -> Result<()> {
+    wait_until(&format!("{} is gone", path.display()), DEADLINE, async || {
+        ensure!(path.symlink_metadata().is_err(), "it is there");
+        Ok(())
+    })
+    .await
+}
