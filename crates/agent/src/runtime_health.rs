@@ -14,7 +14,7 @@ use crate::settings::AgentPorts;
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Pauses between checks while the runtime is down, doubling.
 const DOWN_PAUSE: Duration = Duration::from_millis(100);
-const DOWN_PAUSE_MAX: Duration = Duration::from_secs(5);
+const DOWN_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What one check may take before the runtime counts as down, as long as upstream waits for a good one.
 const CHECK_LIMIT: Duration = Duration::from_secs(30);
 

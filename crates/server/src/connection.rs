@@ -88,3 +88,79 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::StatusCode;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::sync::{mpsc, watch};
+
+    use super::*;
+    use crate::response::{stream, text};
+
+    /// `/small`, `/large`, and `/silent`, whose answer never comes to its end.
+    struct Paths(mpsc::Sender<Bytes>);
+
+    #[async_trait]
+    impl Handler for Paths {
+        async fn answer(&self, request: Request<Incoming>, _: &Peer) -> Answer {
+            match request.uri().path() {
+                "/large" => text(StatusCode::OK, vec![b'x'; 1 << 20]),
+                "/silent" => {
+                    let (sender, receiver) = mpsc::channel(1);
+                    let kept = self.0.clone();
+                    tokio::spawn(async move {
+                        // Held as long as the test runs.
+                        kept.closed().await;
+                        drop(sender);
+                    });
+                    stream(receiver)
+                }
+                _ => text(StatusCode::OK, "ok"),
+            }
+        }
+    }
+
+    /// How long the server holds a connection on which a client sends this and reads so many bytes; `None` for ever.
+    async fn held(sent: &[&str], read_bytes: usize, limit: Duration) -> Option<Duration> {
+        let (mut client, server): (DuplexStream, DuplexStream) = tokio::io::duplex(1024);
+        let (sender, _receiver) = mpsc::channel(1);
+        let (_stop, stopping) = watch::channel(false);
+        let handler: Arc<dyn Handler> = Arc::new(Paths(sender));
+        let served = tokio::spawn(serve(server, Peer::default(), handler, Stopping::new(stopping)));
+        let start = Instant::now();
+        for part in sent {
+            client.write_all(part.as_bytes()).await.unwrap();
+        }
+        let mut answer = vec![0; read_bytes];
+        client.read_exact(&mut answer).await.unwrap();
+        let ended = tokio::time::timeout(limit, served).await;
+        // Dropped only now: a client that goes ends everything at once.
+        drop(client);
+        ended.ok().map(|_| start.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_take_too_long_lose_their_place() {
+        let check = async |sent: &[&str], read_bytes: usize, at_least: u64, at_most: u64| {
+            let limit = Duration::from_secs(at_most);
+            let held = held(sent, read_bytes, limit).await;
+            let held = held.unwrap_or_else(|| panic!("{sent:?}: still there after {limit:?}"));
+            assert!(held >= Duration::from_secs(at_least), "{sent:?}: {held:?}");
+        };
+        check(&[], 0, 90, 101).await;
+        check(&["GET /sm"], 0, 30, 41).await;
+        check(&["GET /small HTTP/1.1\r\nHost: x\r\n", "X: y"], 0, 30, 41).await;
+        // Answered, and then nothing more comes.
+        check(&["GET /small HTTP/1.1\r\nHost: x\r\n\r\n"], 20, 90, 101).await;
+        check(&["GET /large HTTP/1.1\r\nHost: x\r\n\r\n"], 20, 120, 131).await;
+        check(
+            &["GET /silent HTTP/1.1\r\nHost: x\r\n\r\n"],
+            20,
+            4 * 60 * 60,
+            4 * 60 * 60 + 11,
+        )
+        .await;
+    }
+}

@@ -14,9 +14,9 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 /// FNV-1a, for seeds and for comparing traces.
 #[must_use]
 pub fn hash_bytes(start: u64, bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME))
+    bytes.iter().fold(start, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
+    })
 }
 
 /// The beginning of a hash.
@@ -35,7 +35,10 @@ impl Dice {
     #[must_use]
     pub fn new(seed: u64, part: &str) -> Self {
         Self {
-            state: hash_bytes(FNV_OFFSET ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), part.as_bytes()),
+            state: hash_bytes(
+                FNV_OFFSET ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                part.as_bytes(),
+            ),
         }
     }
 

@@ -396,8 +396,7 @@ mod tests {
         }
         run(&executor, Duration::from_secs(60));
         assert_eq!(executor.elapsed(), Duration::from_secs(60));
-        let seen = seen.lock().unwrap().clone();
-        seen
+        std::mem::take(&mut *seen.lock().unwrap())
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rubelet_agent::settings::{FileSource, GarbageLimits, HttpSource};
 use rubelet_agent::AgentSettings;
+use rubelet_agent::settings::{FileSource, GarbageLimits, HttpSource};
 use rubelet_config::gates::{FeatureGates, Gate};
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};

@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use serde_json::{Value, json};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::containerd::{Containerd, Flavour};
 use crate::node::{Kubelet, Node, Options, PodFacts};
@@ -24,80 +25,76 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs until Ctrl-C, SIGTERM, or the end of rubelet.
 pub fn run(rubelet: &Path) -> Result<()> {
-    let rubelet = rubelet
-        .canonicalize()
-        .with_context(|| format!("{} is not built", rubelet.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let mut stop = Stop::new()?;
-        let scope = Scope::new("run")?;
-        let result = demo(&scope, &rubelet, &mut stop).await;
-        println!("run: cleaning up");
-        drop(scope);
-        result
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let asked = async {
+            tokio::select! {
+                // Both are cancel-safe: a signal that nobody waits for is kept by tokio.
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        run_until(rubelet, asked, &|line| println!("run: {line}")).await
     })
 }
 
-/// The wish to end.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
+/// Takes one line for people.
+pub type Teller<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// Runs until `stop`, or the end of rubelet, and tells of it line by line.
+pub async fn run_until(rubelet: &Path, stop: impl Future<Output = ()>, tell: Teller<'_>) -> Result<()> {
+    let rubelet = rubelet
+        .canonicalize()
+        .with_context(|| format!("{} is not built", rubelet.display()))?;
+    let scope = Scope::new("run")?;
+    let result = demo(&scope, &rubelet, stop, tell).await;
+    tell("cleaning up");
+    drop(scope);
+    result
 }
 
-impl Stop {
-    fn new() -> Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            // Both are cancel-safe: a signal that nobody waits for is kept by tokio.
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
-async fn demo(scope: &Scope, rubelet: &Path, stop: &mut Stop) -> Result<()> {
-    println!("run: starting a private containerd in {}", scope.dir().display());
+async fn demo(scope: &Scope, rubelet: &Path, stop: impl Future<Output = ()>, tell: Teller<'_>) -> Result<()> {
+    tell(&format!(
+        "starting a private containerd in {}",
+        scope.dir().display()
+    ));
     let containerd = Containerd::start(scope, Flavour::Debian)?;
-    println!("run: building images from files of this machine");
+    tell("building images from files of this machine");
     for archive in [images::busybox()?, images::server()?] {
         containerd.import(&archive)?;
-        println!("run:   {}", archive.names().join(", "));
+        tell(&format!("  {}", archive.names().join(", ")));
     }
     let options = Options::new(Kubelet::Rubelet(rubelet.to_owned()));
     let mut node = Node::create(scope, &containerd.endpoint(), options)?;
     node.write(POD, &manifest())?;
-    println!("run: starting rubelet; Ctrl-C ends it");
+    tell("starting rubelet; Ctrl-C ends it");
     node.start_again()?;
     let result = tokio::select! {
         biased;
-        () = stop.asked() => Ok(()),
-        result = show(scope, &node, rubelet) => result,
+        () = stop => Ok(()),
+        result = show(scope, &node, rubelet, tell) => result,
     };
-    println!("run: stopping rubelet, then the pods, then containerd");
+    tell("stopping rubelet, then the pods, then containerd");
     // A rubelet that ended by itself is told by the result.
     let stopped = node.terminate().and_then(|()| containerd.stop());
     result.and(stopped)
 }
 
 /// Tells of the pod's way to being ready, and then watches over rubelet for ever.
-async fn show(scope: &Scope, node: &Node, rubelet: &Path) -> Result<()> {
-    let pod = show_progress(node).await?;
+async fn show(scope: &Scope, node: &Node, rubelet: &Path, tell: Teller<'_>) -> Result<()> {
+    let pod = show_progress(node, tell).await?;
     let address = format!("{}:{WEB_PORT}", pod_ip(&pod).context("the pod has no address")?);
     let answer = http::get(&address, "/hostname")?;
-    println!(
-        "run: http://{address}/hostname says {}: {}",
+    tell(&format!(
+        "http://{address}/hostname says {}: {}",
         answer.status,
         answer.text().trim_end()
-    );
-    show_hints(scope, node, rubelet)?;
+    ));
+    show_hints(scope, node, rubelet, tell)?;
     loop {
         tokio::time::sleep(HEALTH_INTERVAL).await;
         if let Err(error) = node.healthz() {
@@ -106,7 +103,7 @@ async fn show(scope: &Scope, node: &Node, rubelet: &Path) -> Result<()> {
     }
 }
 
-async fn show_progress(node: &Node) -> Result<Pod> {
+async fn show_progress(node: &Node, tell: Teller<'_>) -> Result<Pod> {
     let start = Instant::now();
     let mut shown: BTreeMap<String, String> = BTreeMap::new();
     loop {
@@ -114,7 +111,7 @@ async fn show_progress(node: &Node) -> Result<Pod> {
             for (what, state) in progress(&pod) {
                 if shown.get(&what) != Some(&state) {
                     let seconds = start.elapsed().as_secs_f64();
-                    println!("run: {seconds:6.2} s  {what:<24} {state}");
+                    tell(&format!("{seconds:6.2} s  {what:<24} {state}"));
                     shown.insert(what, state);
                 }
             }
@@ -187,33 +184,43 @@ fn pod_ip(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.pod_ip.as_deref()
 }
 
-fn show_hints(scope: &Scope, node: &Node, rubelet: &Path) -> Result<()> {
+fn show_hints(scope: &Scope, node: &Node, rubelet: &Path, tell: Teller<'_>) -> Result<()> {
     let configuration: Value = serde_json::from_slice(&fs::read(node.dir().join("kubelet.yaml"))?)?;
     let (port, read_only) = (&configuration["port"], &configuration["readOnlyPort"]);
-    println!("run: now try, in another terminal:");
-    println!(
-        "run:   add, change or remove pods:  YAML or JSON files in {}",
-        node.manifests().display()
-    );
-    println!(
-        "run:   what pods wait for:          {} why --root-dir {}",
-        rubelet.display(),
-        node.root_dir().display()
-    );
-    println!("run:   all pods:                    curl -s http://127.0.0.1:{read_only}/pods");
-    println!(
-        "run:   a container's log:           curl -sk https://127.0.0.1:{port}/containerLogs/default/{}/web",
-        node.pod_name(POD)
-    );
-    println!(
-        "run:   rubelet's own log:           {}",
-        scope.path("logs/kubelet.log").display()
-    );
-    println!(
-        "run: images for your pods: {}, {}; Ctrl-C ends everything",
+    tell("now try, in another terminal:");
+    for (what, how) in [
+        (
+            "add, change or remove pods:",
+            format!("YAML or JSON files in {}", node.manifests().display()),
+        ),
+        (
+            "what pods wait for:",
+            format!(
+                "{} why --root-dir {}",
+                rubelet.display(),
+                node.root_dir().display()
+            ),
+        ),
+        ("all pods:", format!("curl -s http://127.0.0.1:{read_only}/pods")),
+        (
+            "a container's log:",
+            format!(
+                "curl -sk https://127.0.0.1:{port}/containerLogs/default/{}/web",
+                node.pod_name(POD)
+            ),
+        ),
+        (
+            "rubelet's own log:",
+            scope.path("logs/kubelet.log").display().to_string(),
+        ),
+    ] {
+        tell(&format!("  {what:<28} {how}"));
+    }
+    tell(&format!(
+        "images for your pods: {}, {}; Ctrl-C ends everything",
         images::BUSYBOX,
         images::SERVER
-    );
+    ));
     Ok(())
 }
 

@@ -163,7 +163,7 @@ pub(super) async fn inspect(
     let identity = (uid.clone(), listed.namespace, listed.name);
     let mut observation = PodObservation::new(identity, sandboxes, containers, observed_at);
     if let Some(seen) = seen {
-        if observation.ips.is_empty() && observation.active_sandbox().is_none() && uid.as_str() == "" {
+        if observation.ips.is_empty() && observation.active_sandbox().is_none() {
             observation.ips.clone_from(&seen.ips);
         }
         if observation.name.is_empty() {

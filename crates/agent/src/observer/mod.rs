@@ -176,6 +176,8 @@ pub(crate) struct Observer {
     relisting: bool,
     /// Something asks for a newer list than the one under way.
     relist_again: bool,
+    /// The last list came. One that did not is tried again soon, however healthy the events are.
+    is_list_fresh: bool,
     /// The next list must not wait as long as it was planned.
     is_tick_stale: bool,
     /// Before the first list nothing is known to be absent.
@@ -211,6 +213,7 @@ impl Observer {
             all_waiters: Vec::new(),
             relisting: false,
             relist_again: false,
+            is_list_fresh: false,
             is_tick_stale: false,
             listed_at: None,
             first_list_told: false,
@@ -260,7 +263,7 @@ impl Observer {
     }
 
     fn relist_interval(&self) -> Duration {
-        if self.stream_works {
+        if self.stream_works && self.is_list_fresh {
             RELIST_WITH_EVENTS
         } else {
             RELIST_WITHOUT_EVENTS
@@ -491,9 +494,12 @@ impl Observer {
                     let _ = waiter.send(Err(error.clone()));
                 }
                 tracing::debug!(%error, "The runtime does not list its pods");
+                self.is_list_fresh = false;
+                self.is_tick_stale = true;
                 return;
             }
         };
+        self.is_list_fresh = true;
         let first = self.listed_at.is_none();
         self.listed_at = Some(began);
         if first {
@@ -661,7 +667,7 @@ impl Observer {
         let now = self.ports.clock.now();
         self.pods.get(uid).is_some_and(|entry| {
             let seen_at = entry.observation.observed_at;
-            seen_at <= now && event_unix_nanos < seen_at.unix_nanos() && event_unix_nanos < 0
+            seen_at <= now && event_unix_nanos < seen_at.unix_nanos()
         })
     }
 }

@@ -97,6 +97,10 @@ pub(super) fn lives(observation: &PodObservation) -> bool {
         || observation.sandboxes.iter().any(SandboxObservation::is_ready)
 }
 
+pub(super) fn is_waiting(state: &PodState) -> bool {
+    matches!(state, PodState::Waiting { .. })
+}
+
 /// As much of a pod as the runtime knows.
 pub(super) fn pod_of(observation: &PodObservation) -> Pod {
     let mut pod = Pod::default();

@@ -13,6 +13,7 @@ use rubelet_model::observation::PodUid;
 use rubelet_ports::Moment;
 
 use super::Pods;
+use super::entry::is_waiting;
 use crate::garbage::GarbageScope;
 
 /// How often everything is searched for garbage.
@@ -83,10 +84,7 @@ impl Pods {
             if is_finished && is_at_work {
                 continue;
             }
-            let is_waiting = self
-                .pods
-                .get(&uid)
-                .is_some_and(|entry| super::is_waiting(&entry.state));
+            let is_waiting = self.pods.get(&uid).is_some_and(|entry| is_waiting(&entry.state));
             if is_waiting && !is_desired {
                 // What it has in the runtime ends before its name is free.
                 self.unwanted(&uid);

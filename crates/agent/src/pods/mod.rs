@@ -8,6 +8,7 @@ mod entry;
 mod explain;
 mod housekeeping;
 mod query;
+mod sightings;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,12 +17,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use rubelet_lifecycle::configuration::unsupported;
-use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::garbage::PodFates;
 use rubelet_lifecycle::pod_state::{
-    ActiveDeadline, DEADLINE_MESSAGE, DEADLINE_REASON, Effect, EndCause, Event, Job, KillRequest,
-    MIN_GRACE_SECONDS, Outcome, PodFacts, PodState, Requeue, Retry, StaticNames, UpdateKind, active_deadline,
-    step,
+    ActiveDeadline, DEADLINE_MESSAGE, DEADLINE_REASON, Effect, EndCause, Event, Job, KillRequest, Outcome,
+    PodFacts, PodState, Requeue, Retry, StaticNames, UpdateKind, active_deadline, step,
 };
 use rubelet_lifecycle::status::{Eviction, rejected_status};
 use rubelet_model::Timestamp;
@@ -37,7 +36,7 @@ use crate::recorder::FlightRecorder;
 use crate::sources::{Merger, PodChange, SourceSet};
 use crate::supervisor::{Panicked, Supervisor};
 use crate::waits::Waits;
-use entry::{Entry, Refused, RunningJob, full_name, full_name_of, lives, pod_of, uid_of};
+use entry::{Entry, Refused, RunningJob, full_name_of, is_waiting, uid_of};
 pub(crate) use query::Query;
 
 /// Safety net for everything that should have come by an event.
@@ -72,6 +71,8 @@ pub(crate) struct Pods {
     pods: BTreeMap<PodUid, Entry>,
     /// What the runtime has, also of pods that nobody wants.
     seen: BTreeMap<PodUid, Arc<PodObservation>>,
+    /// Pods that lived at the first list and were not looked at since.
+    unseen: BTreeSet<PodUid>,
     names: StaticNames,
     /// Static pods that came before it was known what runs under their names.
     unqueued: Vec<PodUid>,
@@ -127,6 +128,7 @@ impl Pods {
             refused: BTreeMap::new(),
             pods: BTreeMap::new(),
             seen: BTreeMap::new(),
+            unseen: BTreeSet::new(),
             names: StaticNames::default(),
             unqueued: Vec::new(),
             wakes: BTreeSet::new(),
@@ -242,8 +244,7 @@ impl Pods {
     fn unwanted(&mut self, uid: &PodUid) {
         let Some(entry) = self.pods.get(uid) else { return };
         let is_waiting = is_waiting(&entry.state);
-        let runs = self.seen.get(uid).is_some_and(|seen| lives(seen));
-        if is_waiting && runs {
+        if is_waiting && self.may_live(uid) {
             // It ran before this agent did and ends as its definition says.
             self.apply(uid, Event::FoundInRuntime);
         } else if !is_waiting || self.is_first_list_done {
@@ -315,7 +316,7 @@ impl Pods {
         let event = Event::Update {
             kind,
             pod: PodFacts::of(&pod),
-            is_idle: !self.seen.get(uid).is_some_and(|seen| lives(seen)),
+            is_idle: !self.may_live(uid),
         };
         self.apply(uid, event);
     }
@@ -337,115 +338,6 @@ impl Pods {
             resting_since: Some(clock.now()),
             pod,
         }
-    }
-
-    // ---- what is seen
-
-    fn sighted(&mut self, sighting: Sighting) {
-        let observation = match sighting {
-            Sighting::Pod(observation) => observation,
-            Sighting::Living(living) => return self.names_known(&living),
-            Sighting::FirstListDone => return self.first_list_done(),
-        };
-        let uid = observation.uid.clone();
-        if observation.is_empty() {
-            self.seen.remove(&uid);
-        } else {
-            self.seen.insert(uid.clone(), Arc::clone(&observation));
-        }
-        let job = self.pods.get_mut(&uid).map(|entry| entry.job.as_mut());
-        match job {
-            // The job sees for itself, unless its last look is already behind it.
-            Some(Some(job)) => job.sighted = Some(observation),
-            Some(None) => self.look_again(&uid),
-            None if lives(&observation) => self.orphan_sighted(&uid),
-            None => {
-                // It may have held its name since the first list.
-                let name = full_name(&observation.name, &observation.namespace);
-                if let Some(next) = self.names.release(&name, &uid) {
-                    self.apply(&next, Event::StartAllowed);
-                }
-            }
-        }
-    }
-
-    /// The runtime is back: what failed meanwhile is tried again at once.
-    fn runtime_is_back(&mut self) {
-        let failed: Vec<PodUid> = self
-            .pods
-            .iter()
-            .filter(|(_, entry)| entry.wake_at.is_some() && entry.waits.last_error().is_some())
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        for uid in failed {
-            self.look_again(&uid);
-        }
-    }
-
-    fn look_again(&mut self, uid: &PodUid) {
-        let Some(entry) = self.pods.get(uid) else { return };
-        let event = Event::Update {
-            kind: UpdateKind::Sync,
-            pod: PodFacts::of(&entry.pod),
-            is_idle: false,
-        };
-        match entry.state {
-            PodState::Syncing { .. } | PodState::Terminating { .. } => self.apply(uid, event),
-            PodState::Finished { .. } => self.stop_late_comers(uid),
-            PodState::Absent | PodState::Waiting { .. } | PodState::Terminated { .. } => {}
-        }
-    }
-
-    /// A call that was given up may have its effect long after the pod's end: what it has made is stopped again.
-    fn stop_late_comers(&mut self, uid: &PodUid) {
-        let runs = self.seen.get(uid).is_some_and(|seen| lives(seen));
-        if runs && self.pods.get(uid).is_some_and(|entry| entry.job.is_none()) {
-            let grace_seconds = MIN_GRACE_SECONDS;
-            self.run_job(uid, Job::TerminateOrphan { grace_seconds });
-        }
-    }
-
-    /// What the runtime has and nobody wants has to go, once everybody could say what they want.
-    fn orphan_sighted(&mut self, uid: &PodUid) {
-        let may_stop = self.sources_ready || is_on(Bug::DeleteBeforeSources);
-        if !may_stop || self.desired.contains_key(uid) {
-            return;
-        }
-        let Some(observation) = self.seen.get(uid).filter(|seen| lives(seen)).cloned() else {
-            return;
-        };
-        tracing::info!(
-            namespace = observation.namespace,
-            pod = observation.name,
-            %uid,
-            "Nobody wants this pod any more; it is stopped"
-        );
-        let entry = self.new_entry(Arc::new(pod_of(&observation)));
-        self.pods.insert(uid.clone(), entry);
-        self.apply(uid, Event::FoundInRuntime);
-    }
-
-    /// Now it is known what runs under which name, and the static pods may queue behind it.
-    fn names_known(&mut self, living: &[(String, String, PodUid)]) {
-        self.are_names_known = true;
-        // One that nobody wants any more stays where it is: what it has in the runtime is not known yet.
-        let mut unqueued = std::mem::take(&mut self.unqueued);
-        unqueued.retain(|uid| self.desired.contains_key(uid));
-        for (name, namespace, uid) in living {
-            if unqueued.contains(uid) {
-                self.queue_by_name(uid);
-            } else if !self.pods.contains_key(uid) {
-                self.names.queue(&full_name(name, namespace), uid);
-            }
-        }
-        for uid in unqueued {
-            self.queue_by_name(&uid);
-        }
-    }
-
-    fn first_list_done(&mut self) {
-        self.is_first_list_done = true;
-        self.keep_house();
     }
 
     // ---- the state machine
@@ -570,7 +462,7 @@ impl Pods {
         let event = Event::Update {
             kind: UpdateKind::Create,
             pod: facts,
-            is_idle: !self.seen.get(uid).is_some_and(|seen| lives(seen)),
+            is_idle: !self.may_live(uid),
         };
         Some((uid.clone(), event))
     }
@@ -765,10 +657,6 @@ impl Pods {
             "Pod status"
         );
     }
-}
-
-fn is_waiting(state: &PodState) -> bool {
-    matches!(state, PodState::Waiting { .. })
 }
 
 /// What the pod asks for and cannot have yet, in words.

@@ -428,3 +428,22 @@ fn the_last_words_come_from_the_log_when_the_file_is_empty() {
     check(&mut bed, "failed", 1, "one\ntwo\n");
     check(&mut bed, "fine", 0, "");
 }
+
+#[test]
+fn a_list_that_fails_is_tried_again_soon() {
+    let mut bed = Bed::new();
+    bed.line
+        .fault("ListContainers", "", Fault::Fail(RuntimeErrorKind::Unknown), 2);
+    bed.put(&PodText::new("web", &[]));
+    bed.start();
+    bed.wait("the pod starts", seconds(30), |bed| bed.is_ready("web"));
+    assert!(bed.elapsed() < seconds(4), "{:?}", bed.elapsed());
+    // The same later on, for everything that only lists show.
+    bed.pass(seconds(25));
+    bed.line
+        .fault("ListContainers", "", Fault::Fail(RuntimeErrorKind::Unknown), 1);
+    let since = bed.elapsed();
+    bed.pass(seconds(25));
+    let (_, shortest) = gaps(&bed.line.lists(since));
+    assert!(shortest < seconds(2), "{shortest:?}");
+}

@@ -1,7 +1,7 @@
 //! What the tests of the sources share: a clock that can jump, captured log lines, and waiting for sets.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -12,6 +12,7 @@ use rubelet_model::Timestamp;
 use rubelet_ports::{Clock, FileReader, Moment};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -69,8 +70,16 @@ impl Clock for JumpClock {
 #[derive(Clone, Default)]
 pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
 
+/// While there is only one subscriber, `tracing` asks that of the thread which comes first whether a line is wanted at all,
+/// and a test without one would silence the others. So there are always two.
+static ANOTHER_SUBSCRIBER: LazyLock<Dispatch> = LazyLock::new(|| {
+    let subscriber = tracing_subscriber::fmt().with_writer(io::sink);
+    Dispatch::new(subscriber.with_max_level(tracing::Level::INFO).finish())
+});
+
 impl Lines {
     pub(crate) fn capture() -> (Self, DefaultGuard) {
+        LazyLock::force(&ANOTHER_SUBSCRIBER);
         let lines = Self::default();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(lines.clone())

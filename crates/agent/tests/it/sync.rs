@@ -154,6 +154,9 @@ fn a_pod_that_left_before_the_first_list_ends_before_its_name_is_free() {
         bed.put(&first.clone().uid("uid-second"));
         bed.pass(seconds(3));
         bed.line.heal();
+        // The first look at it fails: that it lives is known from the list alone.
+        let failure = Fault::Fail(RuntimeErrorKind::Unknown);
+        bed.line.fault("PodSandboxStatus", "web", failure, 1);
         if waits_for_sources {
             bed.pass(seconds(20));
             assert!(bed.line.sent_about("StopContainer", "web/main").is_empty());
@@ -170,6 +173,10 @@ fn a_pod_that_left_before_the_first_list_ends_before_its_name_is_free() {
             !stopped.is_empty() && stopped[0].at < started[0].at,
             "{}",
             bed.trace()
+        );
+        assert_eq!(
+            bed.line.sent_about("StopContainer", "web/main")[0].grace_seconds,
+            30
         );
     };
     check(false);

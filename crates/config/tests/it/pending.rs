@@ -167,10 +167,10 @@ fn values_other_than_the_default_are_named() {
     );
     check(
         &[],
-        Some("evictionHard: {memory.available: 1Gi}\nreadOnlyPort: 10255\n"),
-        &["evictionHard", "readOnlyPort"],
+        Some("evictionHard: {memory.available: 1Gi}\nregisterNode: false\n"),
+        &["evictionHard", "registerNode"],
     );
-    check(&["--read-only-port=0"], None, &["readOnlyPort"]);
+    check(&["--register-node=false"], None, &["registerNode"]);
     check(&["--vmodule=a=1"], None, &[]);
     check(
         &["--feature-gates=MemoryQoS=false,PodsAPI=true"],
@@ -256,7 +256,7 @@ fn the_table_can_be_shown() {
         .iter()
         .filter(|row| matches!(row.support, Support::Refused { .. }))
         .count();
-    assert_eq!((works, refused), (19, 7));
+    assert_eq!((works, refused), (60, 7));
     let names: BTreeSet<&str> = pending_table().iter().map(|row| row.setting.name()).collect();
     assert_eq!(names.len(), pending_table().len(), "each setting once");
     assert!(pending_table().iter().all(|row| !row.feature.is_empty()));

@@ -124,7 +124,7 @@ fn compare_many(pod_of: fn(u64) -> Value) -> Result<()> {
 #[test]
 fn pods_in_yaml_are_judged_alike() -> Result<()> {
     let text_of = |seed: u64| {
-        let pod = if seed % 2 == 0 {
+        let pod = if seed.is_multiple_of(2) {
             generate(seed)
         } else {
             mutate(seed)

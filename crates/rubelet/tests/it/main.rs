@@ -7,6 +7,7 @@
 )]
 
 mod command_line;
+mod demo;
 mod lifecycle;
 mod pods;
 mod server;

@@ -113,6 +113,10 @@ impl Copying {
                 return self.finish().await;
             }
             if let Some(successor) = self.file.successor().await {
+                // Something may have been written between the look at the old file and the one at the new.
+                if self.copy_to_the_end(&mut offset).await? == Progress::Done {
+                    return Ok(());
+                }
                 self.file = successor;
                 self.transcript.begin_file();
                 offset = 0;

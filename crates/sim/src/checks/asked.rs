@@ -214,10 +214,16 @@ impl Checker {
         let Some(version) = truth.version(uid) else {
             return;
         };
-        let deadline = version.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+        let deadline = version
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.active_deadline_seconds);
         let deadline_passed = deadline.is_some_and(|seconds| {
             let allowed = Duration::from_secs(seconds.unsigned_abs().saturating_sub(1));
-            truth.clock_moved || pod.first_told.is_some_and(|told| at.saturating_sub(told) >= allowed)
+            truth.clock_moved
+                || pod
+                    .first_told
+                    .is_some_and(|told| at.saturating_sub(told) >= allowed)
         });
         let is_fine = pod.absent_in_life
             || truth.wanted(uid).is_none()
@@ -235,7 +241,11 @@ impl Checker {
         let life = self.truth.life;
         // A stop for another reason, before the pod had to end, is no measure.
         let end_began = self.truth.pod(&instance.uid).end_began.unwrap_or_default();
-        let last = instance.stops.iter().rev().find(|stop| stop.life == life && stop.at >= end_began);
+        let last = instance
+            .stops
+            .iter()
+            .rev()
+            .find(|stop| stop.life == life && stop.at >= end_began);
         if let Some(last) = last.filter(|last| grace_seconds > last.grace_seconds) {
             let sentence = format!(
                 "the grace of {} {} grew from {} s to {grace_seconds} s after {:?}",

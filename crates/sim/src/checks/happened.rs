@@ -21,13 +21,9 @@ impl Checker {
         if let Some(twin) = twin {
             self.violate(format!("{uid} has two sandboxes: {twin} and {id}"));
         }
-        self.truth.sandboxes.insert(
-            id,
-            SandboxTruth {
-                uid,
-                is_ready: true,
-            },
-        );
+        self.truth
+            .sandboxes
+            .insert(id, SandboxTruth { uid, is_ready: true });
     }
 
     pub(super) fn sandbox_stopped(&mut self, id: &str) {
@@ -58,9 +54,7 @@ impl Checker {
             return;
         };
         let incarnation = self.truth.pod(&uid).incarnation;
-        self.truth
-            .newest
-            .insert((uid.clone(), name.clone()), id.clone());
+        self.truth.newest.insert((uid.clone(), name.clone()), id.clone());
         let instance = Instance {
             id: id.clone(),
             uid,
@@ -93,11 +87,11 @@ impl Checker {
         };
         instance.state = State::Ended { code, cause, at };
         let (uid, name) = (instance.uid.clone(), instance.name.clone());
-        let asks = self
-            .truth
-            .pods
-            .get(&uid)
-            .is_some_and(|pod| pod.versions.iter().any(|pod| rules::asks_for_all(pod, &name, code)));
+        let asks = self.truth.pods.get(&uid).is_some_and(|pod| {
+            pod.versions
+                .iter()
+                .any(|pod| rules::asks_for_all(pod, &name, code))
+        });
         if asks {
             self.truth.pod(&uid).restart_all_asked = true;
         }
@@ -140,7 +134,10 @@ impl Checker {
                 && self.truth.running(uid).next().is_some()
         });
         if let Some((uid, _)) = namesake {
-            let sentence = format!("pods {uid} and {} of the name {name} run at the same time", instance.uid);
+            let sentence = format!(
+                "pods {uid} and {} of the name {name} run at the same time",
+                instance.uid
+            );
             self.violate(sentence);
         }
     }
@@ -187,7 +184,9 @@ impl Checker {
         let pod = self.truth.pod(&instance.uid);
         let starts = pod.starts.entry(instance.name.clone()).or_default();
         starts.push(at);
-        let recent = starts.iter().filter(|start| at.saturating_sub(**start) < STORM_TIME);
+        let recent = starts
+            .iter()
+            .filter(|start| at.saturating_sub(**start) < STORM_TIME);
         let recent = recent.count();
         if recent > STORM_STARTS {
             self.violate(format!(

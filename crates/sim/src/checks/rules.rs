@@ -30,7 +30,9 @@ pub(super) fn find<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
 }
 
 pub(super) fn is_init(pod: &Pod, name: &str) -> bool {
-    init_containers(pod).iter().any(|container| container.name == name)
+    init_containers(pod)
+        .iter()
+        .any(|container| container.name == name)
 }
 
 /// An init container that stays.
@@ -47,7 +49,7 @@ pub(super) fn pod_policy(pod: &Pod) -> &str {
         .unwrap_or("Always")
 }
 
-fn rule<'a>(container: &'a Container, code: i32) -> Option<&'a str> {
+fn rule(container: &Container, code: i32) -> Option<&str> {
     container.restart_policy.as_ref()?;
     let rules = container.restart_policy_rules.as_ref()?;
     let found = rules.iter().find(|rule| {
@@ -130,7 +132,10 @@ pub(super) fn summary(pod: &Pod) -> String {
             (Some(_), _, _) => "running".to_owned(),
             (None, Some(end), _) => format!("ended {}", end.exit_code),
             (None, None, waiting) => {
-                format!("waiting {}", waiting.and_then(|one| one.reason).unwrap_or_default())
+                format!(
+                    "waiting {}",
+                    waiting.and_then(|one| one.reason).unwrap_or_default()
+                )
             }
         };
         format!("{} {text}", one.name)

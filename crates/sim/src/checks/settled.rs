@@ -17,7 +17,9 @@ impl Checker {
     /// With the first thing that is not.
     pub fn check_one(&self, uid: &str) -> Result<(), String> {
         match self.truth.wanted(uid).cloned() {
-            Some(pod) => self.check_pod(&pod).map_err(|sentence| format!("{uid}: {sentence}")),
+            Some(pod) => self
+                .check_pod(&pod)
+                .map_err(|sentence| format!("{uid}: {sentence}")),
             None => Ok(()),
         }
     }
@@ -73,16 +75,6 @@ impl Checker {
             .spec
             .as_ref()
             .is_some_and(|spec| spec.active_deadline_seconds.is_some());
-        if truth.is_complete(pod) || (has_deadline && running == 0 && phase == "Failed") {
-            return self.check_complete(pod, phase, has_deadline);
-        }
-        if has_deadline && truth.clock_moved {
-            // The deadline is one of the wall clock, which may have gone back by hours.
-            return self.check_statuses(pod, said);
-        }
-        if has_deadline {
-            return Err(format!("its deadline has passed, it is {phase} and {running} containers run"));
-        }
         let (had_loss, was_reborn) = truth
             .pods
             .get(uid)
@@ -94,6 +86,18 @@ impl Checker {
         if rules::pod_policy(pod) == "Never" && (had_loss || was_reborn) {
             // What a pod that never restarts does then depends on what the runtime still has of it.
             return self.check_statuses(pod, said);
+        }
+        if truth.is_complete(pod) || (has_deadline && running == 0 && rules::is_terminal(phase)) {
+            return self.check_complete(pod, phase, has_deadline);
+        }
+        if has_deadline && truth.clock_moved {
+            // The deadline is one of the wall clock, which may have gone back by hours.
+            return self.check_statuses(pod, said);
+        }
+        if has_deadline {
+            return Err(format!(
+                "its deadline has passed, it is {phase} and {running} containers run"
+            ));
         }
         self.check_statuses(pod, said)?;
         self.check_running(pod, said)
@@ -110,10 +114,12 @@ impl Checker {
         }
         let codes: Vec<Option<i32>> = rules::regular_containers(pod)
             .iter()
-            .map(|container| match truth.newest_instance(uid, &container.name)?.state {
-                State::Ended { code, .. } => Some(code),
-                State::Created | State::Running { .. } => None,
-            })
+            .map(
+                |container| match truth.newest_instance(uid, &container.name)?.state {
+                    State::Ended { code, .. } => Some(code),
+                    State::Created | State::Running { .. } => None,
+                },
+            )
             .collect();
         let all_ended = codes.iter().all(Option::is_some);
         let expected = if codes.iter().all(|code| *code == Some(0)) && !truth.init_failed(pod) {
@@ -146,7 +152,10 @@ impl Checker {
     /// What is said of each container that runs, and of each that is said to run.
     fn check_statuses(&self, pod: &Pod, said: &Pod) -> Result<(), String> {
         let uid = rules::uid(pod);
-        for container in rules::init_containers(pod).iter().chain(rules::regular_containers(pod)) {
+        for container in rules::init_containers(pod)
+            .iter()
+            .chain(rules::regular_containers(pod))
+        {
             let name = &container.name;
             let status = Self::status(said, name).ok_or_else(|| format!("no status of {name}"))?;
             let state = status.state.clone().unwrap_or_default();
@@ -162,7 +171,10 @@ impl Checker {
                     }
                 }
                 (Some(instance), None) => {
-                    return Err(format!("{name} runs as {}, but its status does not say so", instance.id));
+                    return Err(format!(
+                        "{name} runs as {}, but its status does not say so",
+                        instance.id
+                    ));
                 }
                 (None, Some(_)) => return Err(format!("{name} does not run, but its status says so")),
                 (None, None) => {}
@@ -223,7 +235,10 @@ impl Checker {
 
     fn check_place(&self, pod: &Pod, instance: &Instance) -> Result<(), String> {
         if rules::image(pod, &instance.name) != Some(instance.image.as_str()) {
-            return Err(format!("{} runs with the old image {}", instance.id, instance.image));
+            return Err(format!(
+                "{} runs with the old image {}",
+                instance.id, instance.image
+            ));
         }
         let sandbox = self.truth.sandboxes.get(&instance.sandbox);
         if sandbox.is_none_or(|sandbox| !sandbox.is_ready) {

@@ -73,7 +73,10 @@ impl Checker {
             .told
             .keys()
             .filter(|path| {
-                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                let name = path
+                    .file_name()
+                    .and_then(|name| name.to_str())
+                    .unwrap_or_default();
                 !names.iter().any(|listed| listed == name)
             })
             .cloned()

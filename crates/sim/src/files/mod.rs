@@ -81,7 +81,13 @@ pub struct SimFiles {
 
 impl SimFiles {
     #[must_use]
-    pub fn new(executor: &Executor, dice: SharedDice, history: History, trace: Trace, manifests: &Path) -> Self {
+    pub fn new(
+        executor: &Executor,
+        dice: SharedDice,
+        history: History,
+        trace: Trace,
+        manifests: &Path,
+    ) -> Self {
         let files = Self {
             inner: Arc::new(Inner {
                 executor: executor.clone(),

@@ -278,7 +278,11 @@ mod tests {
         let mut tree = tree();
         assert!(tree.content(Path::new("/a")).is_err());
         assert!(tree.write(Path::new("/a"), b"").is_err());
-        assert!(tree.write(Path::new("/missing/x"), b"").unwrap_err().is_not_found());
+        assert!(
+            tree.write(Path::new("/missing/x"), b"")
+                .unwrap_err()
+                .is_not_found()
+        );
         assert!(tree.remove_file(Path::new("/a/b")).is_err());
         assert!(tree.remove_tree(Path::new("/a")));
         assert!(!tree.remove_tree(Path::new("/a")));

@@ -75,10 +75,7 @@ impl SimRuntime {
                     "method GetContainerEvents not implemented",
                 ))
             } else if state.is_down {
-                Some(Failure::new(
-                    RuntimeErrorKind::Unavailable,
-                    "connection refused",
-                ))
+                Some(Failure::new(RuntimeErrorKind::Unavailable, "connection refused"))
             } else {
                 state.subscribers.push(sender.clone());
                 None
@@ -90,8 +87,8 @@ impl SimRuntime {
         }
         Box::pin(stream::unfold(receiver, |mut receiver| async move {
             let item = receiver.recv().await?;
-            let item = item
-                .map_err(|failure| RuntimeError::new(METHOD, ENDPOINT, failure.kind, &failure.message));
+            let item =
+                item.map_err(|failure| RuntimeError::new(METHOD, ENDPOINT, failure.kind, &failure.message));
             Some((item, receiver))
         }))
     }

@@ -10,6 +10,8 @@ use crate::dice::Dice;
 pub struct Faults {
     /// Least and most time until a call takes effect.
     pub latency_ms: (u64, u64),
+    /// Least and most time between the reservation of a sandbox's name and the sandbox.
+    pub sandbox_ms: (u64, u64),
     pub fails_before: u64,
     pub loses_answer: u64,
     pub hangs_before: u64,
@@ -33,6 +35,7 @@ impl Faults {
     pub fn calm() -> Self {
         Self {
             latency_ms: (1, 30),
+            sandbox_ms: (5, 80),
             event_delay_ms: 5,
             ..Self::default()
         }
@@ -57,8 +60,10 @@ impl Faults {
         let (event_is_lost, event_is_doubled) = (share(50, 6000), share(50, 3000));
         let event_delay_ms = share(50, 3000) + 5;
         let most = [30, 200, 1500][dice.below(3)];
+        let sandbox_ms = *dice.pick(&[(5, 80), (5, 80), (500, 20_000)]);
         Self {
             latency_ms: (1, most),
+            sandbox_ms,
             fails_before,
             loses_answer,
             hangs_before,
@@ -80,6 +85,8 @@ pub(super) enum Course {
     Fine,
     FailBefore,
     LoseAnswer,
+    /// The connection breaks first, and the work is done all the same.
+    LoseCaller,
     HangBefore,
     HangAfter,
 }
@@ -109,7 +116,8 @@ impl Fate {
         } else if dice.per_myriad(faults.fails_before) {
             fate.course = Course::FailBefore;
         } else if dice.per_myriad(faults.loses_answer) {
-            fate.course = Course::LoseAnswer;
+            fate.course = *dice.pick(&[Course::LoseAnswer, Course::LoseCaller]);
+            fate.honours_cancel &= fate.course == Course::LoseAnswer;
         } else if dice.per_myriad(faults.is_slow) {
             fate.before = dice.millis(60_000, 180_000);
             fate.honours_cancel = false;

@@ -101,7 +101,10 @@ impl Work {
     /// Whether the work goes on: the runtime is still the same, and the caller is there or does not matter.
     fn goes_on(&self) -> Result<(), Failure> {
         if self.runtime.epoch() != self.epoch {
-            return Err(Failure::new(RuntimeErrorKind::Unavailable, "the runtime went away"));
+            return Err(Failure::new(
+                RuntimeErrorKind::Unavailable,
+                "the runtime went away",
+            ));
         }
         if self.honours_cancel && *self.caller.borrow() {
             return Err(Failure::new(RuntimeErrorKind::Cancelled, "context canceled"));
@@ -257,10 +260,7 @@ impl SimRuntime {
         let clock = &self.inner.executor;
         if self.lock().is_down {
             clock.sleep(Duration::from_millis(2)).await;
-            return Err(Failure::new(
-                RuntimeErrorKind::Unavailable,
-                "connection refused",
-            ));
+            return Err(Failure::new(RuntimeErrorKind::Unavailable, "connection refused"));
         }
         let (sender, receiver) = oneshot::channel();
         let caller = Arc::new(watch::Sender::new(false));
@@ -358,7 +358,10 @@ impl SimRuntime {
     fn end_all(&self) {
         let running: Vec<String> = {
             let state = self.lock();
-            let running = state.containers.iter().filter(|(_, container)| container.is_running());
+            let running = state
+                .containers
+                .iter()
+                .filter(|(_, container)| container.is_running());
             running.map(|(id, _)| id.clone()).collect()
         };
         for id in running {
@@ -390,7 +393,10 @@ impl SimRuntime {
     pub fn crash_container(&self, number: usize, code: i32) -> bool {
         let running: Vec<String> = {
             let state = self.lock();
-            let running = state.containers.iter().filter(|(_, container)| container.is_running());
+            let running = state
+                .containers
+                .iter()
+                .filter(|(_, container)| container.is_running());
             running.map(|(id, _)| id.clone()).collect()
         };
         let Some(id) = running.get(number % running.len().max(1)) else {
@@ -415,12 +421,8 @@ impl SimRuntime {
     }
 }
 
-async fn serve<T, F>(
-    job: Work,
-    fate: Fate,
-    mut sender: oneshot::Sender<Result<T, Failure>>,
-    work: F,
-) where
+async fn serve<T, F>(job: Work, fate: Fate, mut sender: oneshot::Sender<Result<T, Failure>>, work: F)
+where
     T: Send + 'static,
     F: FnOnce(Work) -> BoxFuture<'static, Result<T, Failure>> + Send + 'static,
 {
@@ -435,6 +437,12 @@ async fn serve<T, F>(
             return;
         }
         Course::HangBefore => return hang(&job, &mut sender).await,
+        Course::LoseCaller => {
+            drop(sender);
+            // Nobody hears of it, and it is done all the same.
+            let _ = work(job).await;
+            return;
+        }
         Course::Fine | Course::LoseAnswer | Course::HangAfter => {}
     }
     let result = work(job.clone()).await;
@@ -445,7 +453,7 @@ async fn serve<T, F>(
         // Dropping the sender is a connection that breaks.
         Course::LoseAnswer => {}
         Course::HangAfter => hang(&job, &mut sender).await,
-        Course::Fine | Course::FailBefore | Course::HangBefore => {
+        Course::Fine | Course::FailBefore | Course::HangBefore | Course::LoseCaller => {
             executor.sleep(fate.after).await;
             let _ = sender.send(result);
         }

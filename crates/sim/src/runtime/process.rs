@@ -20,7 +20,9 @@ impl SimRuntime {
             };
             let is_created = matches!(container.process, Process::Created);
             if !is_created {
-                return Err(Failure::unknown(format!("container {id} is not in created state")));
+                return Err(Failure::unknown(format!(
+                    "container {id} is not in created state"
+                )));
             }
             let log_path = container.log_path.clone();
             let has_log = log_path.is_empty() || self.inner.files.touch(log_path.as_ref());
@@ -32,7 +34,9 @@ impl SimRuntime {
         };
         if !has_log {
             self.fail_start(id);
-            return Err(Failure::unknown("failed to open the log file: no such file or directory"));
+            return Err(Failure::unknown(
+                "failed to open the log file: no such file or directory",
+            ));
         }
         self.happened(Fact::Started { id: id.to_owned() });
         self.say(Actor::Process, format!("{} runs", self.title(id)));

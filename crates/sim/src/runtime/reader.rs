@@ -12,28 +12,39 @@ use super::{Call, ENDPOINT, SimRuntime};
 
 /// All labels that are asked for, with these values.
 fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
-    selector
-        .iter()
-        .all(|(key, value)| labels.get(key) == Some(value))
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 fn sandboxes(state: &State, filter: &v1::PodSandboxFilter) -> Vec<v1::PodSandbox> {
     let listed = state.sandboxes.iter().map(|(id, sandbox)| sandbox.listed(id));
     listed
         .filter(|sandbox| filter.id.is_empty() || sandbox.id == filter.id)
-        .filter(|sandbox| filter.state.as_ref().is_none_or(|wanted| wanted.state == sandbox.state))
+        .filter(|sandbox| {
+            filter
+                .state
+                .as_ref()
+                .is_none_or(|wanted| wanted.state == sandbox.state)
+        })
         .filter(|sandbox| selects(&filter.label_selector, &sandbox.labels))
         .collect()
 }
 
 fn containers(state: &State, filter: &v1::ContainerFilter) -> Vec<v1::Container> {
-    let listed = state.containers.iter().map(|(id, container)| container.listed(id));
+    let listed = state
+        .containers
+        .iter()
+        .map(|(id, container)| container.listed(id));
     listed
         .filter(|container| filter.id.is_empty() || container.id == filter.id)
         .filter(|container| {
             filter.pod_sandbox_id.is_empty() || container.pod_sandbox_id == filter.pod_sandbox_id
         })
-        .filter(|container| filter.state.as_ref().is_none_or(|wanted| wanted.state == container.state))
+        .filter(|container| {
+            filter
+                .state
+                .as_ref()
+                .is_none_or(|wanted| wanted.state == container.state)
+        })
         .filter(|container| selects(&filter.label_selector, &container.labels))
         .collect()
 }
@@ -54,10 +65,8 @@ impl SimRuntime {
         call: Call,
         look: impl FnOnce(&State) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, RuntimeError> {
-        self.call(call, |work| {
-            Box::pin(async move { look(&work.runtime.lock()) })
-        })
-        .await
+        self.call(call, |work| Box::pin(async move { look(&work.runtime.lock()) }))
+            .await
     }
 }
 
@@ -80,7 +89,11 @@ impl RuntimeReader for SimRuntime {
             let condition = |name: &str, status: bool| v1::RuntimeCondition {
                 r#type: name.to_owned(),
                 status,
-                reason: if status { String::new() } else { "Simulated".to_owned() },
+                reason: if status {
+                    String::new()
+                } else {
+                    "Simulated".to_owned()
+                },
                 message: String::new(),
             };
             Ok(v1::StatusResponse {

@@ -76,7 +76,10 @@ impl SimContainer {
     }
 
     pub(super) fn attempt(&self) -> u32 {
-        self.config.metadata.as_ref().map_or(0, |metadata| metadata.attempt)
+        self.config
+            .metadata
+            .as_ref()
+            .map_or(0, |metadata| metadata.attempt)
     }
 
     fn state(&self) -> i32 {
@@ -105,7 +108,10 @@ impl SimImage {
     }
 
     pub(super) fn digest(&self) -> String {
-        let repository = self.tag.rsplit_once(':').map_or(self.tag.as_str(), |(name, _)| name);
+        let repository = self
+            .tag
+            .rsplit_once(':')
+            .map_or(self.tag.as_str(), |(name, _)| name);
         format!("{repository}@{}", self.id)
     }
 }

@@ -34,7 +34,8 @@ impl SimRuntime {
             state.reserve("sandbox", &name, &id)?;
             id
         };
-        work.pause(5, 80).await;
+        let (low_ms, high_ms) = runtime.faults().sandbox_ms;
+        work.pause(low_ms, high_ms).await;
         let goes_on = work.goes_on();
         {
             let mut state = runtime.lock();
@@ -74,7 +75,9 @@ impl SimRuntime {
         let runtime = &work.runtime;
         let running: Vec<String> = {
             let state = runtime.lock();
-            let running = state.containers_of(id).filter(|(_, container)| container.is_running());
+            let running = state
+                .containers_of(id)
+                .filter(|(_, container)| container.is_running());
             running.map(|(id, _)| id.clone()).collect()
         };
         for container in running {
@@ -156,7 +159,11 @@ impl SimRuntime {
         };
         work.pause(2, 30).await;
         let goes_on = work.goes_on();
-        let image_name = config.image.as_ref().map(|image| image.image.clone()).unwrap_or_default();
+        let image_name = config
+            .image
+            .as_ref()
+            .map(|image| image.image.clone())
+            .unwrap_or_default();
         let made = {
             let mut state = runtime.lock();
             let found = state.find_image(&image_name).cloned().ok_or_else(|| {
@@ -247,10 +254,7 @@ impl SimRuntime {
     }
 }
 
-fn check_sandbox(
-    sandboxes: &std::collections::BTreeMap<String, Sandbox>,
-    id: &str,
-) -> Result<(), Failure> {
+fn check_sandbox(sandboxes: &std::collections::BTreeMap<String, Sandbox>, id: &str) -> Result<(), Failure> {
     match sandboxes.get(id) {
         None => Err(Failure::new(
             RuntimeErrorKind::NotFound,

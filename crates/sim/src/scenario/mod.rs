@@ -10,9 +10,31 @@ pub use shape::{ContainerShape, PodShape, Rule};
 
 use crate::dice::Dice;
 use crate::files::FileFaults;
+use crate::history::Ask;
 use crate::runtime::Faults;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A kind of call to the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    RunSandbox,
+    Create,
+    Start,
+    Stop,
+}
+
+impl CallKind {
+    #[must_use]
+    pub fn is_of(self, ask: &Ask) -> bool {
+        match self {
+            Self::RunSandbox => matches!(ask, Ask::RunSandbox { .. }),
+            Self::Create => matches!(ask, Ask::Create { .. }),
+            Self::Start => matches!(ask, Ask::Start { .. }),
+            Self::Stop => matches!(ask, Ask::Stop { .. }),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Add,
     Remove,
@@ -42,6 +64,11 @@ pub enum Action {
     /// Rubelet dies after this many further polls of its tasks, and comes back after a time.
     CrashRubelet {
         polls: u64,
+        down: Duration,
+    },
+    /// Rubelet dies while a call of this kind is under way.
+    CrashDuringCall {
+        call: CallKind,
         down: Duration,
     },
     LosePower,
@@ -119,7 +146,17 @@ fn roll_action(dice: &mut Dice) -> Action {
         },
         70..72 => Action::LoseState,
         72..75 => Action::CutEvents,
-        75..91 => Action::CrashRubelet {
+        75..81 => Action::CrashDuringCall {
+            call: *dice.pick(&[
+                CallKind::RunSandbox,
+                CallKind::RunSandbox,
+                CallKind::Create,
+                CallKind::Start,
+                CallKind::Stop,
+            ]),
+            down: dice.millis(0, 3000),
+        },
+        81..91 => Action::CrashRubelet {
             polls: dice.between(0, 400),
             down: dice.millis(0, 10_000),
         },

@@ -151,7 +151,9 @@ impl PodShape {
             containers,
             restart_policy,
             grace_seconds: *dice.pick(&[0, 1, 2, 5, 30, 30, 120]),
-            deadline_seconds: dice.percent(6).then(|| i64::try_from(dice.between(5, 60)).unwrap_or(30)),
+            deadline_seconds: dice
+                .percent(6)
+                .then(|| i64::try_from(dice.between(5, 60)).unwrap_or(30)),
             host_network: dice.percent(10),
             revision: 0,
         }

@@ -46,7 +46,11 @@ impl World {
 
     pub(super) fn put_manifest(&mut self, path: &Path, shape: PodShape) {
         let content = shape.manifest();
-        self.say(format!("{} is {}", path.display(), String::from_utf8_lossy(&content)));
+        self.say(format!(
+            "{} is {}",
+            path.display(),
+            String::from_utf8_lossy(&content)
+        ));
         self.manifests.insert(path.to_owned(), shape);
         self.checker.disk_changed(path, Some(&content));
         self.files.place(path, &content);
@@ -160,6 +164,7 @@ impl World {
                     self.crash = Some((polls, down));
                 }
             }
+            Action::CrashDuringCall { call, down } => self.crash_on = Some((call, down)),
             Action::LosePower => self.lose_power(),
             Action::MoveClock { seconds } => {
                 self.say(format!("the clock moves by {seconds} s"));

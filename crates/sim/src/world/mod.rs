@@ -19,10 +19,10 @@ use crate::dice::{Dice, SharedDice};
 use crate::edges::{EventCollector, SimHttp};
 use crate::executor::{Executor, Group, Step};
 use crate::files::{FileFaults, SimFiles};
-use crate::history::History;
+use crate::history::{Fact, History};
 use crate::node;
 use crate::runtime::{Faults, SimRuntime};
-use crate::scenario::{Action, PodShape, Scenario};
+use crate::scenario::{Action, CallKind, PodShape, Scenario};
 use crate::trace::{Actor, Trace};
 use rubelet::Rubelet;
 
@@ -87,6 +87,8 @@ struct World {
     next_due: u64,
     /// Polls of rubelet until it crashes, and how long it then stays away.
     crash: Option<(u64, Duration)>,
+    /// The kind of call under which rubelet crashes, and how long it then stays away.
+    crash_on: Option<(CallKind, Duration)>,
     hanging: Option<String>,
     instant_polls: u64,
     wants_records: bool,
@@ -144,6 +146,7 @@ impl World {
             due: BTreeMap::new(),
             next_due: 0,
             crash: None,
+            crash_on: None,
             hanging: None,
             instant_polls: 0,
             wants_records: false,
@@ -209,6 +212,15 @@ impl World {
     fn judge(&mut self) -> Check {
         let facts = self.history.take();
         if !facts.is_empty() {
+            if let Some((call, down)) = self.crash_on {
+                let is_under_way = facts
+                    .iter()
+                    .any(|(_, fact)| matches!(fact, Fact::Asked(ask) if call.is_of(ask)));
+                if is_under_way {
+                    self.crash_on = None;
+                    self.crash_rubelet(down);
+                }
+            }
             self.checker.observe(facts);
         }
         let panics: Vec<String> = self
@@ -308,6 +320,7 @@ impl World {
     fn calm_down(&mut self) {
         // A crash that waits for activity would come at any later time.
         self.crash = None;
+        self.crash_on = None;
         self.runtime.set_faults(Faults {
             hanging_uid: self.hanging.clone(),
             ..Faults::calm()

@@ -149,7 +149,8 @@ impl World {
                 return answer.ok();
             }
             if self.executor.step() == Step::Idle {
-                self.executor.advance(self.executor.elapsed() + Duration::from_secs(1));
+                self.executor
+                    .advance(self.executor.elapsed() + Duration::from_secs(1));
             }
         }
         None

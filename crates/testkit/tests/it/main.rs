@@ -5,7 +5,6 @@
     reason = "tests look at the real machine"
 )]
 
-mod demo;
 mod killed;
 mod private_containerd;
 mod private_registry;

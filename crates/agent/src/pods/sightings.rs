@@ -1,0 +1,129 @@
+//! What the observer shows: changed pods, pods that nobody wants, and what lived before the agent did.
+//!
+//! Owns what follows from a sighting. It starts nothing itself: everything goes through the state machine.
+
+use std::sync::Arc;
+
+use rubelet_lifecycle::deliberate::{Bug, is_on};
+use rubelet_lifecycle::pod_state::{Event, Job, MIN_GRACE_SECONDS, PodFacts, PodState, UpdateKind};
+use rubelet_model::observation::PodUid;
+
+use super::Pods;
+use super::entry::{full_name, is_waiting, lives, pod_of};
+use crate::observer::Sighting;
+
+impl Pods {
+    /// Whether anything of the pod lives, as far as anybody could say: what was only listed yet may.
+    pub(super) fn may_live(&self, uid: &PodUid) -> bool {
+        self.unseen.contains(uid) || self.seen.get(uid).is_some_and(|seen| lives(seen))
+    }
+
+    pub(super) fn sighted(&mut self, sighting: Sighting) {
+        let observation = match sighting {
+            Sighting::Pod(observation) => observation,
+            Sighting::Living(living) => return self.names_known(&living),
+            Sighting::FirstListDone => return self.first_list_done(),
+        };
+        let uid = observation.uid.clone();
+        self.unseen.remove(&uid);
+        if observation.is_empty() {
+            self.seen.remove(&uid);
+        } else {
+            self.seen.insert(uid.clone(), Arc::clone(&observation));
+        }
+        let job = self.pods.get_mut(&uid).map(|entry| entry.job.as_mut());
+        match job {
+            // The job sees for itself, unless its last look is already behind it.
+            Some(Some(job)) => job.sighted = Some(observation),
+            Some(None) => self.look_again(&uid),
+            None if lives(&observation) => self.orphan_sighted(&uid),
+            None => {
+                // It may have held its name since the first list.
+                let name = full_name(&observation.name, &observation.namespace);
+                if let Some(next) = self.names.release(&name, &uid) {
+                    self.apply(&next, Event::StartAllowed);
+                }
+            }
+        }
+    }
+
+    /// The runtime is back: what failed meanwhile is tried again at once.
+    pub(super) fn runtime_is_back(&mut self) {
+        let failed: Vec<PodUid> = self
+            .pods
+            .iter()
+            .filter(|(_, entry)| entry.wake_at.is_some() && entry.waits.last_error().is_some())
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in failed {
+            self.look_again(&uid);
+        }
+    }
+
+    pub(super) fn look_again(&mut self, uid: &PodUid) {
+        let Some(entry) = self.pods.get(uid) else { return };
+        let event = Event::Update {
+            kind: UpdateKind::Sync,
+            pod: PodFacts::of(&entry.pod),
+            is_idle: false,
+        };
+        match entry.state {
+            PodState::Syncing { .. } | PodState::Terminating { .. } => self.apply(uid, event),
+            PodState::Finished { .. } => self.stop_late_comers(uid),
+            PodState::Absent | PodState::Waiting { .. } | PodState::Terminated { .. } => {}
+        }
+    }
+
+    /// A call that was given up may have its effect long after the pod's end: what it has made is stopped again.
+    pub(super) fn stop_late_comers(&mut self, uid: &PodUid) {
+        let runs = self.seen.get(uid).is_some_and(|seen| lives(seen));
+        if runs && self.pods.get(uid).is_some_and(|entry| entry.job.is_none()) {
+            let grace_seconds = MIN_GRACE_SECONDS;
+            self.run_job(uid, Job::TerminateOrphan { grace_seconds });
+        }
+    }
+
+    /// What the runtime has and nobody wants has to go, once everybody could say what they want.
+    pub(super) fn orphan_sighted(&mut self, uid: &PodUid) {
+        let may_stop = self.sources_ready || is_on(Bug::DeleteBeforeSources);
+        if !may_stop || self.desired.contains_key(uid) {
+            return;
+        }
+        let Some(observation) = self.seen.get(uid).filter(|seen| lives(seen)).cloned() else {
+            return;
+        };
+        tracing::info!(
+            namespace = observation.namespace,
+            pod = observation.name,
+            %uid,
+            "Nobody wants this pod any more; it is stopped"
+        );
+        let entry = self.new_entry(Arc::new(pod_of(&observation)));
+        self.pods.insert(uid.clone(), entry);
+        self.apply(uid, Event::FoundInRuntime);
+    }
+
+    /// Now it is known what runs under which name, and the static pods may queue behind it.
+    fn names_known(&mut self, living: &[(String, String, PodUid)]) {
+        self.are_names_known = true;
+        self.unseen.extend(living.iter().map(|(_, _, uid)| uid.clone()));
+        // One that nobody wants any more stays where it is: what it has in the runtime is not known yet.
+        let mut unqueued = std::mem::take(&mut self.unqueued);
+        unqueued.retain(|uid| self.desired.contains_key(uid));
+        for (name, namespace, uid) in living {
+            if unqueued.contains(uid) {
+                self.queue_by_name(uid);
+            } else if self.pods.get(uid).is_none_or(|entry| is_waiting(&entry.state)) {
+                self.names.queue(&full_name(name, namespace), uid);
+            }
+        }
+        for uid in unqueued {
+            self.queue_by_name(&uid);
+        }
+    }
+
+    fn first_list_done(&mut self) {
+        self.is_first_list_done = true;
+        self.keep_house();
+    }
+}
