@@ -11,7 +11,7 @@ TEST = $(CARGO) test --workspace --quiet
 help: ## List the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 14
 
-run: ## Prepare a private container runtime and run rubelet on it until Ctrl-C
+run: ## Run rubelet with a demo pod on a private container runtime until Ctrl-C
 	@testbed/install-packages run
 	@echo "run: building rubelet (release)"
 	@$(CARGO) build --release --package rubelet
@@ -59,9 +59,13 @@ bench: ## The speed and size budget: rubelet, upstream's kubelet and the bare CR
 	@$(CARGO) build --release --package rubelet-testkit --bin testbed
 	@target/release/testbed bench --rubelet target/release/rubelet $(BENCH)
 
-soak: ## The property tests with 100 times the cases, comparisons with the oracle with 100,000 each
+soak: ## 100,000 simulated scenarios, 1,000 kills of rubelet, the property tests and comparisons with 100 times the cases
 	@testbed/install-packages run test e2e
 	@$(TESTBED) prepare --for e2e
+	@echo "soak: simulated scenarios"
+	@$(CARGO) run --release --quiet --package rubelet-sim -- --seeds 0..100000
+	@echo "soak: kills of rubelet"
+	@RUBELET_KILLS=1000 $(TEST) --test e2e -- kill_nine
 	@echo "soak: property tests"
 	@PROPTEST_CASES=25600 $(TEST) --lib --bins --test it
 	@echo "soak: comparisons with the oracle"

@@ -76,6 +76,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
     };
     let shared = Arc::new(Shared {
         starts: Arc::new(Semaphore::new(settings.starts_in_flight.max(1))),
+        stops: Semaphore::new(settings.starts_in_flight.max(1)),
         started_at: ports.clock.now(),
         observer: observer_handle,
         health,

@@ -184,8 +184,8 @@ fn create_anew<T>(temporary: &Path, create: impl Fn() -> io::Result<T>) -> io::R
 }
 
 /// Moves what was made under a temporary name to its place; what cannot be moved is removed.
-fn put_in_place(temporary: &Path, path: &Path, directory: &Path) -> io::Result<()> {
-    let moved = fs::rename(temporary, path).and_then(|()| File::open(directory)?.sync_all());
+fn put_in_place(temporary: &Path, path: &Path) -> io::Result<()> {
+    let moved = fs::rename(temporary, path);
     if moved.is_err() {
         let _ = fs::remove_file(temporary);
     }
@@ -211,7 +211,10 @@ pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileEr
         let _ = fs::remove_file(&temporary);
         return Err(attempt(error));
     }
-    put_in_place(&temporary, path, &directory).map_err(&attempt)
+    // Only with the directory's own entry is the file there after a power loss.
+    put_in_place(&temporary, path)
+        .and_then(|()| File::open(directory)?.sync_all())
+        .map_err(&attempt)
 }
 
 pub(crate) fn write_in_place(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
@@ -229,11 +232,11 @@ pub(crate) fn write_in_place(path: &Path, content: &[u8], mode: u32) -> Result<(
     if !file.metadata().map_err(&attempt)?.is_file() {
         return Err(refused(path, FileErrorKind::WrongKind, "not a regular file"));
     }
-    // Cut to length last: a reader never finds the file empty.
+    // Cut to length last: a reader never finds the file empty. It is made anew with its container, so that nothing waits for
+    // the disk here.
     file.set_permissions(Permissions::from_mode(mode))
         .and_then(|()| file.write_all(content))
         .and_then(|()| file.set_len(content.len() as u64))
-        .and_then(|()| file.sync_all())
         .map_err(attempt)
 }
 
@@ -260,10 +263,10 @@ pub(crate) fn link(target: &Path, link: &Path) -> Result<(), FileError> {
     if fs::read_link(link).is_ok_and(|present| present == target) {
         return Ok(());
     }
-    let (directory, temporary) = temporary_beside(link)?;
+    let (_, temporary) = temporary_beside(link)?;
     let attempt = failed(link, "make the link");
     create_anew(&temporary, || symlink(target, &temporary)).map_err(&attempt)?;
-    put_in_place(&temporary, link, &directory).map_err(attempt)
+    put_in_place(&temporary, link).map_err(attempt)
 }
 
 pub(crate) fn remove_file(path: &Path) -> Result<(), FileError> {

@@ -95,6 +95,7 @@ mod tests {
     use http::StatusCode;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::sync::{mpsc, watch};
+    use tokio::task::JoinHandle;
 
     use super::*;
     use crate::response::{stream, text};
@@ -122,13 +123,19 @@ mod tests {
         }
     }
 
+    /// A served connection: the client's end of it, its task, and what keeps both alive.
+    fn begin() -> (DuplexStream, JoinHandle<()>, impl Sized) {
+        let (client, server) = tokio::io::duplex(1024);
+        let (sender, receiver) = mpsc::channel(1);
+        let (stop, stopping) = watch::channel(false);
+        let handler: Arc<dyn Handler> = Arc::new(Paths(sender));
+        let served = serve(server, Peer::default(), handler, Stopping::new(stopping));
+        (client, tokio::spawn(served), (receiver, stop))
+    }
+
     /// How long the server holds a connection on which a client sends this and reads so many bytes; `None` for ever.
     async fn held(sent: &[&str], read_bytes: usize, limit: Duration) -> Option<Duration> {
-        let (mut client, server): (DuplexStream, DuplexStream) = tokio::io::duplex(1024);
-        let (sender, _receiver) = mpsc::channel(1);
-        let (_stop, stopping) = watch::channel(false);
-        let handler: Arc<dyn Handler> = Arc::new(Paths(sender));
-        let served = tokio::spawn(serve(server, Peer::default(), handler, Stopping::new(stopping)));
+        let (mut client, served, _alive) = begin();
         let start = Instant::now();
         for part in sent {
             client.write_all(part.as_bytes()).await.unwrap();
@@ -162,5 +169,19 @@ mod tests {
             4 * 60 * 60 + 11,
         )
         .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_merely_slow_gets_everything() {
+        let (mut client, served, _alive) = begin();
+        client
+            .write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .unwrap();
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            client.read_exact(&mut [0; 4096]).await.unwrap();
+        }
+        assert!(!served.is_finished());
     }
 }

@@ -83,28 +83,31 @@ impl Pace {
     }
 
     fn wrote(&self, waits: bool) {
+        let now = Instant::now();
         let mut state = self.state();
-        state.stalled_since = match (waits, state.stalled_since) {
-            (false, _) => None,
-            (true, since) => since.or_else(|| Some(Instant::now())),
-        };
+        if waits {
+            state.stalled_since.get_or_insert(now);
+            return;
+        }
+        let went_on = state.stalled_since.take().is_some();
+        if state.phase == Phase::Idle && went_on {
+            // The end of an answer may be on its way long after the answer was made.
+            state.since = now;
+        }
     }
 
     /// What the connection did for too long, if it did.
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         let state = *self.state();
-        if state
-            .stalled_since
-            .is_some_and(|since| now.saturating_duration_since(since) >= STALL_LIMIT)
-        {
-            return Some("the client does not take the answer");
-        }
-        let (limit, what) = match state.phase {
-            Phase::Idle => (IDLE_LIMIT, "no request"),
-            Phase::Head => (HEAD_LIMIT, "the request does not come to its end"),
-            Phase::Busy => (ANSWER_LIMIT, "the answer does not come to its end"),
+        let (since, limit, what) = match (state.stalled_since, state.phase) {
+            (Some(since), Phase::Idle | Phase::Busy) => {
+                (since, STALL_LIMIT, "the client does not take the answer")
+            }
+            (None, Phase::Idle) => (state.since, IDLE_LIMIT, "no request"),
+            (_, Phase::Head) => (state.since, HEAD_LIMIT, "the request does not come to its end"),
+            (None, Phase::Busy) => (state.since, ANSWER_LIMIT, "the answer does not come to its end"),
         };
-        (now.saturating_duration_since(state.since) >= limit).then_some(what)
+        (now.saturating_duration_since(since) >= limit).then_some(what)
     }
 }
 

@@ -19,6 +19,9 @@ use rubelet_sim::{Bug, Outcome, Run, run_seed};
 /// Lines of the trace that are shown of a failure.
 const SHOWN_LINES: usize = 400;
 
+/// A line of progress after so many seeds.
+const PROGRESS_SEEDS: u64 = 5000;
+
 #[derive(Parser)]
 #[command(about = "Deterministic simulation of rubelet's agent")]
 struct Arguments {
@@ -135,6 +138,10 @@ fn many(seeds: &Range<u64>, arguments: &Arguments) -> Result<ExitCode> {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
                         if seed >= seeds.end {
                             return failed;
+                        }
+                        let done = seed - seeds.start;
+                        if done > 0 && done.is_multiple_of(PROGRESS_SEEDS) {
+                            println!("{done} seeds begun, {:.0} s", started.elapsed().as_secs_f64());
                         }
                         let run = Run {
                             wants_log: false,

@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) health: watch::Receiver<RuntimeHealth>,
     /// Permits for starts against the runtime.
     pub(crate) starts: Arc<Semaphore>,
+    /// Permits for stops.
+    pub(crate) stops: Semaphore,
     pub(crate) started_at: Timestamp,
 }
 

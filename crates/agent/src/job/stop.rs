@@ -4,20 +4,24 @@
 //! counts as stopped.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use rubelet_lifecycle::plan::KillContainer;
 use rubelet_lifecycle::termination::{ContainerStop, PodStop, runtime_grace_seconds};
 use rubelet_model::observation::ContainerKind;
-use rubelet_ports::{PodEvent, RuntimeError, within};
+use rubelet_ports::{PodEvent, RuntimeError, RuntimeErrorKind, within};
 use tokio::sync::watch;
 
 use super::{PodJob, Stop};
 
+/// A container that ends on its signal takes less.
+const STOP_PATIENCE: Duration = Duration::from_millis(300);
+
 impl PodJob {
-    /// Stops everything of the pod. `words` makes the text of a container's event.
+    /// Stops everything of the pod.
     pub(super) async fn stop_pod(&mut self, stop: &PodStop) -> Result<(), Stop> {
         let result = self.stop_all(stop).await;
         self.work.acted_at = self.ports().clock.moment();
@@ -39,10 +43,17 @@ impl PodJob {
             let words = |name: &str| format!("Stopping container {name}");
             let stopped = self.stop_containers(&stop.containers, words);
             let what = format!("containers to stop: {}", names.join(", "));
-            self.waits.named(what, stopped).await?;
+            match self.waits.named(what, stopped).await {
+                Ok(()) => {}
+                // The runtime had the grace period and its own deadline; the sandbox's end is what is left to try.
+                Err(error) if error.kind() == RuntimeErrorKind::DeadlineExceeded => {
+                    tracing::warn!(pod = %self.uid, %error, "Containers do not stop; their sandbox is stopped under them");
+                }
+                Err(error) => return Err(error),
+            }
             let sandboxes = stop.sandboxes.iter().map(|id| async {
-                let id = id.as_str();
-                not_found_is_fine(self.ports().runtime_writer.stop_pod_sandbox(id).await)
+                let call = self.ports().runtime_writer.stop_pod_sandbox(id.as_str());
+                not_found_is_fine(self.limited(call).await)
             });
             let results = self.waits.named("the sandbox to stop", join_all(sandboxes)).await;
             results.into_iter().collect::<Result<(), _>>()
@@ -105,7 +116,8 @@ impl PodJob {
                 let grace_seconds = runtime_grace_seconds(stop.grace_seconds, 0, waited);
                 self.record(PodEvent::normal("Killing", message).of_container(&stop.name));
                 let writer = &self.ports().runtime_writer;
-                let result = not_found_is_fine(writer.stop_container(stop.id.as_str(), grace_seconds).await);
+                let call = writer.stop_container(stop.id.as_str(), grace_seconds);
+                let result = not_found_is_fine(self.limited(call).await);
                 // One that may still run keeps its sidecars, as long as there is time.
                 if result.is_ok() {
                     done.send_modify(|ended| {
@@ -116,7 +128,27 @@ impl PodJob {
             }
         };
         let results = join_all(stops.iter().map(one)).await;
-        results.into_iter().collect()
+        let mut errors: Vec<RuntimeError> = results.into_iter().filter_map(Result::err).collect();
+        // A container that had its time says less than one that was never reached.
+        errors.sort_by_key(|error| error.kind() == RuntimeErrorKind::DeadlineExceeded);
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
+impl PodJob {
+    /// Stops go through a limiter of their own, because more at a time make none of them faster. A stop that only waits for
+    /// its container costs the runtime nothing and gives its turn away.
+    async fn limited<T>(&self, call: impl Future<Output = T>) -> T {
+        // The limiter is never closed; without a permit the call is made all the same.
+        let mut permit = self.shared.stops.acquire().await.ok();
+        let patience = self.ports().clock.sleep(STOP_PATIENCE);
+        match select(std::pin::pin!(call), patience).await {
+            Either::Left((result, _)) => result,
+            Either::Right(((), call)) => {
+                permit.take();
+                call.await
+            }
+        }
     }
 }
 

@@ -30,7 +30,7 @@ const LOOKS_IN_FLIGHT: usize = 16;
 /// What a look at one pod may take. The runtime's own deadlines are longer; here a stuck pod only loses its turn.
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
 /// What a list of everything may take.
-const RELIST_LIMIT: Duration = Duration::from_secs(120);
+const RELIST_LIMIT: Duration = Duration::from_secs(30);
 /// The pause before the stream of events is opened again, doubling.
 const STREAM_RETRY: Duration = Duration::from_secs(1);
 const STREAM_RETRY_MAX: Duration = Duration::from_secs(60);

@@ -43,13 +43,14 @@ impl Schedule {
         self.restarted.insert(uid);
     }
 
-    /// What to collect now.
-    fn due(&mut self, now: Moment) -> Vec<GarbageScope> {
+    /// What to collect now. While pods start and stop, the runtime has better things to do, up to a limit.
+    fn due(&mut self, now: Moment, is_busy: bool) -> Vec<GarbageScope> {
         let waiting = self.gone.len() + self.restarted.len();
         if waiting > 0 && self.since.is_none() {
             self.since = Some(now);
         }
-        let is_time = self.since.is_some_and(|since| now.since(since) >= GARBAGE_DELAY);
+        let delay = if is_busy { GARBAGE_INTERVAL } else { GARBAGE_DELAY };
+        let is_time = self.since.is_some_and(|since| now.since(since) >= delay);
         let is_full_time = self.last.is_none_or(|last| now.since(last) >= GARBAGE_INTERVAL);
         if !is_time && !is_full_time {
             return Vec::new();
@@ -129,7 +130,8 @@ impl Pods {
 
     fn collect_garbage(&mut self) {
         let now = self.shared.ports.clock.moment();
-        for scope in self.garbage.due(now) {
+        let is_busy = self.pods.values().any(|entry| entry.job.is_some());
+        for scope in self.garbage.due(now, is_busy) {
             // A collector that is behind finds it with its next search of everything.
             let _ = self.garbage_scopes.try_send(scope);
         }

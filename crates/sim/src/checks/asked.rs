@@ -246,7 +246,12 @@ impl Checker {
             .iter()
             .rev()
             .find(|stop| stop.life == life && stop.at >= end_began);
-        if let Some(last) = last.filter(|last| grace_seconds > last.grace_seconds) {
+        // A sidecar's turn uses up a part of its grace, another one at each try.
+        let is_sidecar = self
+            .truth
+            .version(&instance.uid)
+            .is_some_and(|pod| rules::is_sidecar(pod, &instance.name));
+        if let Some(last) = last.filter(|last| grace_seconds > last.grace_seconds && !is_sidecar) {
             let sentence = format!(
                 "the grace of {} {} grew from {} s to {grace_seconds} s after {:?}",
                 instance.id,

@@ -233,6 +233,18 @@ impl SimFiles {
         self.inner.history.add(self.inner.executor.elapsed(), fact);
     }
 
+    /// A folder that is not there has no manifests; any other error tells nothing.
+    fn learn_listing(&self, entries: &Result<Vec<DirectoryEntry>, FileError>) {
+        match entries {
+            Ok(entries) => {
+                let names = entries.iter().map(|entry| entry.name.clone()).collect();
+                self.learn(Fact::Listed { names });
+            }
+            Err(error) if error.is_not_found() => self.learn(Fact::Listed { names: Vec::new() }),
+            Err(_) => {}
+        }
+    }
+
     fn read_now(&self, path: &Path) -> Result<Vec<u8>, FileError> {
         let content = self.lock().tree.content(path)?.to_vec();
         if path.parent() == Some(&self.inner.manifests) {
@@ -265,17 +277,20 @@ impl FileReader for SimFiles {
 
     async fn list(&self, directory: &Path) -> Result<Vec<DirectoryEntry>, FileError> {
         self.reach(directory, false).await?;
-        let entries = self.lock().tree.list(directory)?;
+        let entries = self.lock().tree.list(directory);
         if directory == self.inner.manifests {
-            let names = entries.iter().map(|entry| entry.name.clone()).collect();
-            self.learn(Fact::Listed { names });
+            self.learn_listing(&entries);
         }
-        Ok(entries)
+        entries
     }
 
     async fn kind(&self, path: &Path) -> Result<FileKind, FileError> {
         self.reach(path, false).await?;
-        self.lock().tree.kind(path)
+        let kind = self.lock().tree.kind(path);
+        if let (Err(error), true) = (&kind, path == self.inner.manifests) {
+            self.learn_listing(&Err(error.clone()));
+        }
+        kind
     }
 
     fn watch(&self, path: &Path) -> WatchStream {

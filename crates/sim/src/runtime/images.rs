@@ -89,8 +89,8 @@ impl ImageWriter for SimRuntime {
         _auth: Option<v1::AuthConfig>,
         _sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, RuntimeError> {
-        let mut call = Call::reading("PullImage", image.image.clone());
-        call.deadline = Some(std::time::Duration::from_secs(300));
+        // The deadline stands for the adapter's limit without progress.
+        let call = Call::reading("PullImage", image.image.clone());
         let pull_fails = self.faults().pull_fails;
         self.call(call, move |work| {
             Box::pin(async move {

@@ -80,6 +80,10 @@ pub enum Action {
     },
     /// Calls about one pod get no answer from now on.
     HangPod,
+    /// The whole manifest folder is gone for a time.
+    FolderAway {
+        time: Duration,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -166,6 +170,9 @@ fn roll_action(dice: &mut Dice) -> Action {
         },
         96..98 => Action::NetworkDown {
             time: dice.millis(100, 20_000),
+        },
+        98 => Action::FolderAway {
+            time: dice.millis(1, 10_000),
         },
         _ => Action::HangPod,
     }

@@ -1,5 +1,6 @@
 //! What happens to the node: the scenario's actions, applied when they are due.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,12 +40,14 @@ impl World {
                     self.put_manifest(&path, shape);
                 }
             }
+            Due::FolderBack(moved) => self.bring_folder_back(moved),
             Due::NetworkUp => self.runtime.set_network_ready(true),
             Due::ServeHttp => self.serve_some_http(),
         }
     }
 
     pub(super) fn put_manifest(&mut self, path: &Path, shape: PodShape) {
+        self.files.make_directory(Path::new(node::MANIFESTS));
         let content = shape.manifest();
         self.say(format!(
             "{} is {}",
@@ -176,6 +179,7 @@ impl World {
                 self.after(time, Due::NetworkUp);
             }
             Action::HangPod => self.hang_pod(),
+            Action::FolderAway { time } => self.move_folder_away(time),
         }
     }
 
@@ -203,6 +207,27 @@ impl World {
         self.checker.half_written(&path);
         self.files.place(&path, &content[..content.len() / 2]);
         self.after(time, Due::FinishWrite(path));
+    }
+
+    fn move_folder_away(&mut self, time: Duration) {
+        self.say("the manifest folder is gone");
+        let moved = std::mem::take(&mut self.manifests);
+        for path in moved.keys() {
+            self.checker.disk_changed(path, None);
+        }
+        self.files.take_away(Path::new(node::MANIFESTS));
+        self.after(time, Due::FolderBack(moved));
+    }
+
+    fn bring_folder_back(&mut self, moved: BTreeMap<PathBuf, PodShape>) {
+        self.say("the manifest folder is back");
+        self.files.make_directory(Path::new(node::MANIFESTS));
+        for (path, shape) in moved {
+            // What somebody wrote there meanwhile stays.
+            if !self.manifests.contains_key(&path) {
+                self.put_manifest(&path, shape);
+            }
+        }
     }
 
     fn lose_power(&mut self) {

@@ -50,6 +50,7 @@ enum Due {
     FinishWrite(PathBuf),
     EditSoon(PathBuf),
     NewImage(PathBuf),
+    FolderBack(BTreeMap<PathBuf, PodShape>),
     NetworkUp,
     ServeHttp,
 }

@@ -16,6 +16,8 @@ pub(super) struct Facts {
     pub(super) kernel: String,
     pub(super) cgroups: &'static str,
     pub(super) containerd: String,
+    /// Over 15 minutes, the measurement's own part included.
+    pub(super) load: String,
 }
 
 /// Collects them.
@@ -26,6 +28,7 @@ pub(super) fn facts(containerd: &Containerd) -> Result<Facts> {
     let kib: f64 = value_of(&memory, "MemTotal")
         .and_then(|value| value.strip_suffix(" kB")?.parse().ok())
         .context("meminfo without a total")?;
+    let load = fs::read_to_string("/proc/loadavg").context("read the load")?;
     let unified = fs::exists("/sys/fs/cgroup/cgroup.controllers")?;
     Ok(Facts {
         date: today()?,
@@ -37,6 +40,7 @@ pub(super) fn facts(containerd: &Containerd) -> Result<Facts> {
         kernel: version_only(&release),
         cgroups: if unified { "v2" } else { "v1" },
         containerd: containerd.version()?,
+        load: load.split(' ').nth(2).unwrap_or("unknown").to_owned(),
     })
 }
 

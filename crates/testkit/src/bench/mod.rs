@@ -32,6 +32,8 @@ use samples::{Column, Samples};
 
 /// How many pods the rows of many pods have.
 pub const PODS: usize = 100;
+/// How long the processor time at rest is measured at least.
+const STEADY_SECONDS: u64 = 30;
 /// What a kubelet does in its first moments is none of the rows but that of its start.
 const SETTLING: Duration = Duration::from_secs(5);
 
@@ -76,8 +78,8 @@ pub struct Options {
     /// How many pods the floor has in flight; the best of them counts.
     #[arg(long, value_delimiter = ',', default_values_t = [4, 6, 8])]
     widths: Vec<usize>,
-    /// How long the processor time at rest is measured.
-    #[arg(long, default_value_t = 30)]
+    /// How long the processor time at rest is measured; the document is not written for less than 30 s.
+    #[arg(long, default_value_t = STEADY_SECONDS)]
     steady_seconds: u64,
     /// Where the document goes.
     #[arg(long)]
@@ -92,7 +94,7 @@ impl Options {
     /// Whether the run has everything that the document tells.
     fn is_full(&self) -> bool {
         let everybody = !self.skip_upstream && !self.skip_rubelet && !self.skip_floor;
-        self.only.is_none() && everybody && self.pods == PODS
+        self.only.is_none() && everybody && self.pods == PODS && self.steady_seconds >= STEADY_SECONDS
     }
 
     fn steady(&self) -> Duration {

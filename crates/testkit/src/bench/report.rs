@@ -111,7 +111,7 @@ pub(super) fn document(facts: &Facts, options: &Options, figures: &str) -> Strin
         "# Benchmarks\n\n\
          Written by `make bench` on {date}: {rounds} rounds, medians. The machine: {cores} cores ({processor}), \
          {memory:.0} GiB of memory, Linux {kernel}, cgroup {cgroups}; containerd {containerd}; upstream is kubelet v1.37.1.\n\
-         The machine is noisy: compare the columns of one run, not runs.\n\n\
+         The machine is noisy (load average over the last 15 minutes of the run: {load}): compare the columns of one run, not runs.\n\n\
          ## Figures\n\n{figures}\n\
          {METHOD}",
         date = facts.date,
@@ -122,6 +122,7 @@ pub(super) fn document(facts: &Facts, options: &Options, figures: &str) -> Strin
         kernel = facts.kernel,
         cgroups = facts.cgroups,
         containerd = facts.containerd,
+        load = facts.load,
     )
 }
 
@@ -132,7 +133,7 @@ const METHOD: &str = "\
   bridged network of its own) and one set of cgroup settings; both kubelets get the same configuration file. They take turns, round by
   round. Each kubelet starts on empty folders and is left alone for 5 s before its first pod.
 - **CRI floor**: RunPodSandbox, CreateContainer and StartContainer with the configuration that a kubelet sends; StopContainer
-  and StopPodSandbox; nothing else. Many pods: the best of 4, 6 and 8 pods in flight. The floor of a restart is the time from the kill
+  and StopPodSandbox; nothing else. Many pods: the best of several numbers of pods in flight. The floor of a restart is the time from the kill
   through the runtime's event to the return of StartContainer.
 - **Started** is measured from the rename of the manifest into the static pod folder. A pod counts as Running and Ready when the
   read-only port's `/pods` says so and the CRI says at that instant that its container is running. The kubelet is not asked before the

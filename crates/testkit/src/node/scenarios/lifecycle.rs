@@ -211,10 +211,9 @@ async fn active_deadline_fails_the_pod_and_sidecars_stop_last(bed: &Bed<'_>) -> 
         .init(sidecar("one"))
         .init(sidecar("two"))
         .container(shell("main", slow))
-        .spec("activeDeadlineSeconds", json!(4))
+        .spec("activeDeadlineSeconds", json!(20))
         .spec("terminationGracePeriodSeconds", json!(10));
     bed.node.write(name, &manifest.json())?;
-    bed.node.wait_until_ready(name).await?;
     let pod = bed
         .node
         .wait_for_pod(name, "has failed", |pod| {
