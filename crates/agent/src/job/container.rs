@@ -20,7 +20,7 @@ use rubelet_lifecycle::plan::{
 use rubelet_lifecycle::pod_state::Retry;
 use rubelet_lifecycle::status::StartFailure;
 use rubelet_model::observation::{ContainerId, ContainerKind, PodObservation};
-use rubelet_ports::{ImageRequest, PodEvent, PresentImage, RuntimeError};
+use rubelet_ports::{ImageRequest, PodEvent, PresentImage, RuntimeError, RuntimeErrorKind};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::files::{ContainerFiles, create_container_files, restart_count_from_logs};
@@ -142,6 +142,11 @@ impl PodJob {
                 .await?
             }
         };
+        // A try that got no answer keeps its number: the runtime may still be at it, and two must not come of it.
+        let asked = self.work.containers_asked.get(&container.name);
+        let restart_count = asked
+            .filter(|asked| asked.sandbox_id == sandbox.id)
+            .map_or(restart_count, |asked| asked.restart_count.max(restart_count));
         let start = Start {
             container,
             kind: start.kind,
@@ -309,6 +314,9 @@ impl PodJob {
         const CREATE_ERROR: &str = "CreateContainerError";
         let name = asked.name.clone();
         if !outcome_is_unknown(error) {
+            if error.kind() == RuntimeErrorKind::Unavailable {
+                self.work.containers_asked.entry(name.clone()).or_insert(asked);
+            }
             let retry = self.retry_after(error);
             return Ok(self
                 .refuse(&name, CREATE_ERROR, error.message(), retry)

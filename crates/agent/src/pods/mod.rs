@@ -387,7 +387,11 @@ impl Pods {
             Effect::ReleaseName => {
                 let name = self.pods.get(uid)?.full_name.clone();
                 let next = self.names.release(&name, uid)?;
-                return Some((next, Event::StartAllowed));
+                // One that nobody wants any more keeps the name until housekeeping lets it go.
+                return self
+                    .desired
+                    .contains_key(&next)
+                    .then_some((next, Event::StartAllowed));
             }
             Effect::Run(job) => self.run_job(uid, job),
             Effect::Cancel => {

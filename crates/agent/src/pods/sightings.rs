@@ -40,7 +40,9 @@ impl Pods {
             None => {
                 // It may have held its name since the first list.
                 let name = full_name(&observation.name, &observation.namespace);
-                if let Some(next) = self.names.release(&name, &uid) {
+                let next = self.names.release(&name, &uid);
+                // One that nobody wants any more keeps the name until housekeeping lets it go.
+                if let Some(next) = next.filter(|next| self.desired.contains_key(next)) {
                     self.apply(&next, Event::StartAllowed);
                 }
             }

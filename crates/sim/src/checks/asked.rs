@@ -188,7 +188,15 @@ impl Checker {
     fn check_reason(&mut self, at: Duration, instance: &Instance, what: &str) {
         let truth = &self.truth;
         let newest = truth.newest_instance(&instance.uid, &instance.name);
-        let is_superseded = newest.is_some_and(|newest| newest.id != instance.id);
+        // A call of an earlier life may bring forth an instance with a higher number later.
+        let is_outnumbered = truth.instances.values().any(|other| {
+            other.uid == instance.uid
+                && other.name == instance.name
+                && other.attempt > instance.attempt
+                && other.life < truth.life
+                && !matches!(other.state, State::Ended { .. })
+        });
+        let is_superseded = is_outnumbered || newest.is_some_and(|newest| newest.id != instance.id);
         let lives_in_ready = truth
             .sandboxes
             .get(&instance.sandbox)
@@ -225,7 +233,13 @@ impl Checker {
                     .first_told
                     .is_some_and(|told| at.saturating_sub(told) >= allowed)
         });
-        let is_fine = pod.absent_in_life
+        // Rubelet remembers ends of containers that the runtime has forgotten.
+        let may_be_complete = pod.had_loss
+            && !truth
+                .running(uid)
+                .any(|instance| !rules::is_init(version, &instance.name));
+        let is_fine = may_be_complete
+            || pod.absent_in_life
             || truth.wanted(uid).is_none()
             || deadline_passed
             || pod.restart_all_asked
@@ -276,7 +290,19 @@ impl Checker {
         let Some(learnt) = pod.end_began.filter(|_| pod.told_in_life) else {
             return;
         };
-        if pod.restart_all_asked {
+        // An end that began for another reason before the removal has used up more of it.
+        let began_before = self
+            .truth
+            .instances
+            .values()
+            .filter(|other| other.uid == instance.uid)
+            .any(|other| {
+                other
+                    .stops
+                    .iter()
+                    .any(|stop| stop.life == life && stop.at < learnt)
+            });
+        if pod.restart_all_asked || began_before {
             return;
         }
         let used = i64::try_from(at.saturating_sub(learnt).as_secs()).unwrap_or(i64::MAX);

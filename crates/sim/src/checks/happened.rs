@@ -63,6 +63,7 @@ impl Checker {
             image,
             attempt,
             incarnation,
+            life: self.truth.life,
             ran: false,
             state: State::Created,
             stops: Vec::new(),

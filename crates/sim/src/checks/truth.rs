@@ -37,6 +37,8 @@ pub(super) struct Instance {
     pub(super) image: String,
     pub(super) attempt: u32,
     pub(super) incarnation: u32,
+    /// The life of rubelet in which it appeared.
+    pub(super) life: u32,
     /// It had a process once.
     pub(super) ran: bool,
     pub(super) state: State,
