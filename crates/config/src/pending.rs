@@ -55,14 +55,21 @@ pub struct SettingSupport {
 }
 
 /// Gates whose turning has its effect today.
-const GATES_IN_USE: [Gate; 7] = [
+const GATES_IN_USE: [Gate; 14] = [
     Gate::AllAlpha,
     Gate::AllBeta,
+    Gate::CRIListStreaming,
+    Gate::ChangeContainerStatusOnKubeletRestart,
+    Gate::ContainerRestartRules,
+    Gate::DefaultPodSysctls,
+    Gate::KubeletCrashLoopBackOffMax,
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
     Gate::PodLogsQuerySplitStreams,
+    Gate::ReduceDefaultCrashLoopBackOffDecay,
     Gate::ReloadKubeletClientCAFile,
     Gate::ReloadKubeletServerCertificateFile,
+    Gate::RestartAllContainersOnContainerExits,
 ];
 
 /// Every setting and what it does today, for the documentation and the tests.
