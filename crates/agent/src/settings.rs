@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::NodeConfiguration;
+use rubelet_lifecycle::garbage::GarbageLimits;
 use rubelet_lifecycle::status::StatusGates;
 use rubelet_ports::{
     Clock, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, Randomness, RuntimeReader,
@@ -44,26 +45,6 @@ pub struct FileSource {
     pub check_interval: Duration,
 }
 
-/// Limits of dead containers, as upstream's deprecated flags have them.
-#[derive(Clone, Copy, Debug)]
-pub struct GarbageLimits {
-    pub min_age: Duration,
-    /// Per pod and container name; below zero is no limit.
-    pub max_per_container: i64,
-    /// On the node; below zero is no limit.
-    pub max_total: i64,
-}
-
-impl Default for GarbageLimits {
-    fn default() -> Self {
-        Self {
-            min_age: Duration::ZERO,
-            max_per_container: 1,
-            max_total: -1,
-        }
-    }
-}
-
 /// Everything else that the agent is told once.
 #[derive(Clone)]
 pub struct AgentSettings {
@@ -79,6 +60,7 @@ pub struct AgentSettings {
     pub node: NodeConfiguration,
     pub status_gates: StatusGates,
     pub crash_backoff: BackoffLimits,
+    /// Of dead containers, as upstream's deprecated flags have them.
     pub garbage: GarbageLimits,
     /// Whether a feature gate is on, by its name, for reading manifests.
     pub gate: Arc<dyn Fn(&str) -> bool + Send + Sync>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rubelet_agent::settings::{FileSource, GarbageLimits, HttpSource};
+use rubelet_agent::settings::{FileSource, HttpSource};
 use rubelet_agent::{AgentPorts, AgentSettings, EventLog};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
@@ -20,6 +20,7 @@ use rubelet_host::{HostClock, HostFiles, HostRandomness, TokioSpawner};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};
+use rubelet_lifecycle::garbage::GarbageLimits;
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_lifecycle::status::StatusGates;
 use rubelet_model::GoDuration;
@@ -127,8 +128,9 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
         ),
         garbage: GarbageLimits {
             min_age: std_duration(flags.minimum_container_ttl),
-            max_per_container: i64::from(flags.maximum_dead_containers_per_container),
-            max_total: i64::from(flags.maximum_dead_containers),
+            // Below zero is no limit.
+            max_per_container: usize::try_from(flags.maximum_dead_containers_per_container).ok(),
+            max_total: usize::try_from(flags.maximum_dead_containers).ok(),
         },
         gate: Arc::new(move |name| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate))),
         starts_in_flight: MIN_STARTS.max(found.machine.processors * STARTS_PER_PROCESSOR),

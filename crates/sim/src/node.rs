@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rubelet_agent::AgentSettings;
-use rubelet_agent::settings::{FileSource, GarbageLimits, HttpSource};
+use rubelet_agent::settings::{FileSource, HttpSource};
 use rubelet_config::gates::{FeatureGates, Gate};
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};
@@ -59,7 +59,7 @@ pub fn settings(scenario: &Scenario) -> AgentSettings {
         node: configuration(),
         status_gates: StatusGates::default(),
         crash_backoff: BackoffLimits::default(),
-        garbage: GarbageLimits::default(),
+        garbage: rubelet_lifecycle::garbage::GarbageLimits::default(),
         gate: gates(),
         starts_in_flight: 4,
         runtime_name: "containerd".to_owned(),

@@ -129,13 +129,8 @@ pub struct GarbageSettings {
 
 impl From<&AgentSettings> for GarbageSettings {
     fn from(settings: &AgentSettings) -> Self {
-        let garbage = settings.garbage;
         Self {
-            limits: GarbageLimits {
-                min_age: garbage.min_age,
-                max_per_container: usize::try_from(garbage.max_per_container).ok(),
-                max_total: usize::try_from(garbage.max_total).ok(),
-            },
+            limits: settings.garbage,
             root_dir: settings.root_dir.clone(),
             pod_logs_dir: PathBuf::from(&settings.node.pod_logs_dir),
             container_logs_dir: settings.container_logs_dir.clone(),

@@ -24,16 +24,13 @@ use rubelet_ports::{ImageRequest, PodEvent, PresentImage, RuntimeError, RuntimeE
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::files::{ContainerFiles, create_container_files, restart_count_from_logs};
-use super::sandbox::{ActiveSandbox, outcome_is_unknown};
+use super::sandbox::{ActiveSandbox, IN_FLIGHT_LOOK, outcome_is_unknown};
 use super::stop::not_found_is_fine;
 use super::{PodJob, Stop};
 use crate::garbage::{LogLink, link_log, remove_logs};
 
 /// Images that need no pull, by container.
 pub(super) type PresentImages = BTreeMap<String, Option<PresentImage>>;
-
-/// How long until a call that nobody waits for any more is looked for again.
-const IN_FLIGHT_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Why a container did not start, or when it is worth another try.
 type Started = Result<(), Retry>;

@@ -24,7 +24,7 @@ use super::stop::not_found_is_fine;
 use super::{PodJob, Stop};
 
 /// How long until a call that nobody waits for any more is looked for again.
-const IN_FLIGHT_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+pub(super) const IN_FLIGHT_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The sandbox that containers are started in.
 pub(super) struct ActiveSandbox {

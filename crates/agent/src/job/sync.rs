@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rubelet_lifecycle::plan::{
     Action, KillContainer, OnFailure, Plan, PlanInput, RemoveReason, Wait, WaitReason, plan_containers,
+    pod_text,
 };
 use rubelet_lifecycle::pod_state::{Outcome, Retry};
 use rubelet_lifecycle::restart::is_sidecar;
@@ -245,14 +246,4 @@ fn earliest(left: Option<Retry>, right: Option<Retry>) -> Option<Retry> {
         (one, None) => one,
         (None, one) => one,
     }
-}
-
-/// `name_namespace(uid)`, as upstream's messages name a pod.
-fn pod_text(pod: &k8s_openapi::api::core::v1::Pod) -> String {
-    format!(
-        "{}_{}({})",
-        pod.metadata.name.as_deref().unwrap_or_default(),
-        pod.metadata.namespace.as_deref().unwrap_or_default(),
-        pod.metadata.uid.as_deref().unwrap_or_default()
-    )
 }

@@ -4,7 +4,7 @@
 //! `RUBELET_KILLS` says how often; `RUBELET_KILLS_SEED` repeats a run's choices.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use rubelet_ports::RuntimeWriter;
@@ -148,10 +148,7 @@ impl Settled {
 
 /// Lets the kubelet live for a moment of the run's choice: the moment is what is tested, there is no state to wait for.
 async fn live_for(bed: &mut Bed<'_>, random: &mut Random) -> Result<()> {
-    let end = Instant::now() + Duration::from_millis(random.below(LIFE.as_millis() as u64));
-    while Instant::now() < end {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    tokio::time::sleep(Duration::from_millis(random.below(LIFE.as_millis() as u64))).await;
     bed.node.kill_nine()
 }
 

@@ -319,7 +319,8 @@ impl<'a> Draft<'a> {
 }
 
 /// `name_namespace(uid)`, as upstream's messages name a pod.
-fn pod_text(pod: &Pod) -> String {
+#[must_use]
+pub fn pod_text(pod: &Pod) -> String {
     format!(
         "{}_{}({})",
         pod.metadata.name.as_deref().unwrap_or_default(),
