@@ -19,7 +19,12 @@ fn command(scope: &Scope, endpoint: &str) -> Command {
     command
         .arg("--root-dir")
         .arg(scope.path("root"))
+        .arg("--cert-dir")
+        .arg(scope.path("pki"))
         .arg(format!("--container-runtime-endpoint={endpoint}"))
+        // Tests run side by side: each has its own port and none of the fixed ones.
+        .arg(format!("--port={}", scope.port().expect("a free port")))
+        .args(["--read-only-port=0", "--healthz-port=0"])
         .args(["--fail-cgroupv1=false", "--hostname-override=Node-A"]);
     command
 }
