@@ -14,6 +14,7 @@ use rubelet_testkit::{Scope, in_scope};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
+#[expect(clippy::expect_used, reason = "a test fails by panicking")]
 fn command(scope: &Scope, endpoint: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rubelet"));
     command
