@@ -13,12 +13,12 @@ use rubelet_lifecycle::plan::KillContainer;
 use rubelet_lifecycle::termination::{ContainerStop, PodStop, runtime_grace_seconds};
 use rubelet_model::observation::ContainerKind;
 use rubelet_ports::{PodEvent, RuntimeError, RuntimeErrorKind, within};
-use tokio::sync::watch;
+use tokio::sync::{SemaphorePermit, watch};
 
-use super::{PodJob, Stop};
+use super::{PERMIT_PATIENCE, PodJob, Stop};
 
-/// A container that ends on its signal takes less.
-const STOP_PATIENCE: Duration = Duration::from_millis(300);
+/// A container that ends on its signal takes less, also while the runtime is busy.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
 impl PodJob {
     /// Stops everything of the pod.
@@ -39,9 +39,16 @@ impl PodJob {
 
     async fn stop_all(&self, stop: &PodStop) -> Result<Result<(), RuntimeError>, Stop> {
         let all = async {
+            // One turn for all of the pod: when its containers end at once, its sandbox need not stand in line behind the
+            // containers of every other pod.
+            let mut turn = self.turn().await;
             let names: Vec<&str> = stop.containers.iter().map(|one| one.name.as_str()).collect();
             let words = |name: &str| format!("Stopping container {name}");
-            let stopped = self.stop_containers(&stop.containers, words);
+            let stopped = self.patient(
+                &mut turn,
+                STOP_PATIENCE,
+                self.stop_containers(&stop.containers, words),
+            );
             let what = format!("containers to stop: {}", names.join(", "));
             match self.waits.named(what, stopped).await {
                 Ok(()) => {}
@@ -51,11 +58,15 @@ impl PodJob {
                 }
                 Err(error) => return Err(error),
             }
+            if turn.is_none() {
+                turn = self.turn().await;
+            }
             let sandboxes = stop.sandboxes.iter().map(|id| async {
                 let call = self.ports().runtime_writer.stop_pod_sandbox(id.as_str());
-                not_found_is_fine(self.limited(call).await)
+                not_found_is_fine(call.await)
             });
-            let results = self.waits.named("the sandbox to stop", join_all(sandboxes)).await;
+            let sandboxes = self.patient(&mut turn, PERMIT_PATIENCE, join_all(sandboxes));
+            let results = self.waits.named("the sandbox to stop", sandboxes).await;
             results.into_iter().collect::<Result<(), _>>()
         };
         // A shorter grace period must reach the runtime at once, so that a stop in progress is dropped.
@@ -75,7 +86,11 @@ impl PodJob {
             let kill = kills.iter().find(|(kill, _)| kill.stop.name == name);
             kill.map(|(kill, kind)| kill.message(*kind)).unwrap_or_default()
         };
-        let stopped = self.stop_containers(&stops, words);
+        let stopped = async {
+            let mut turn = self.turn().await;
+            let stopped = self.stop_containers(&stops, words);
+            self.patient(&mut turn, STOP_PATIENCE, stopped).await
+        };
         let result = self
             .read("containers to stop before they start again", stopped)
             .await;
@@ -117,7 +132,7 @@ impl PodJob {
                 self.record(PodEvent::normal("Killing", message).of_container(&stop.name));
                 let writer = &self.ports().runtime_writer;
                 let call = writer.stop_container(stop.id.as_str(), grace_seconds);
-                let result = not_found_is_fine(self.limited(call).await);
+                let result = not_found_is_fine(call.await);
                 // One that may still run keeps its sidecars, as long as there is time.
                 if result.is_ok() {
                     done.send_modify(|ended| {
@@ -136,17 +151,25 @@ impl PodJob {
 }
 
 impl PodJob {
-    /// Stops go through a limiter of their own, because more at a time make none of them faster. A stop that only waits for
-    /// its container costs the runtime nothing and gives its turn away.
-    async fn limited<T>(&self, call: impl Future<Output = T>) -> T {
-        // The limiter is never closed; without a permit the call is made all the same.
-        let mut permit = self.shared.stops.acquire().await.ok();
-        let patience = self.ports().clock.sleep(STOP_PATIENCE);
-        match select(std::pin::pin!(call), patience).await {
+    /// Stops go through a limiter of their own, because more at a time make none of them faster.
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // The limiter is never closed; without a turn the calls are made all the same.
+        self.shared.stops.acquire().await.ok()
+    }
+
+    /// A stop that only waits for its container costs the runtime nothing and gives its turn away.
+    async fn patient<T>(
+        &self,
+        turn: &mut Option<SemaphorePermit<'_>>,
+        patience: Duration,
+        stop: impl Future<Output = T>,
+    ) -> T {
+        let patience = self.ports().clock.sleep(patience);
+        match select(std::pin::pin!(stop), patience).await {
             Either::Left((result, _)) => result,
-            Either::Right(((), call)) => {
-                permit.take();
-                call.await
+            Either::Right(((), stop)) => {
+                turn.take();
+                stop.await
             }
         }
     }

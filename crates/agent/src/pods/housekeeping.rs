@@ -51,7 +51,12 @@ impl Schedule {
         }
         let delay = if is_busy { GARBAGE_INTERVAL } else { GARBAGE_DELAY };
         let is_time = self.since.is_some_and(|since| now.since(since) >= delay);
-        let is_full_time = self.last.is_none_or(|last| now.since(last) >= GARBAGE_INTERVAL);
+        let interval = if is_busy {
+            2 * GARBAGE_INTERVAL
+        } else {
+            GARBAGE_INTERVAL
+        };
+        let is_full_time = self.last.is_none_or(|last| now.since(last) >= interval);
         if !is_time && !is_full_time {
             return Vec::new();
         }

@@ -347,6 +347,29 @@ fn starts_that_hang_do_not_keep_others_from_starting() {
     bed.wait("the other pod starts", seconds(30), |bed| bed.is_ready("web"));
 }
 
+/// Whoever has its turn to stop comes to its end before the next one begins.
+#[test]
+fn a_sandbox_does_not_stand_in_line_behind_the_containers_of_other_pods() {
+    let mut bed = Bed::started();
+    let names: Vec<String> = (0..3 * bed.settings.starts_in_flight)
+        .map(|number| format!("web{number}"))
+        .collect();
+    let pods: Vec<PodText> = names.iter().map(|name| PodText::new(name, &[])).collect();
+    for pod in &pods {
+        bed.put_and_wait(pod);
+    }
+    let begun = bed.elapsed();
+    for pod in &pods {
+        bed.remove(pod);
+    }
+    bed.wait("every sandbox is stopped", seconds(60), |bed| {
+        bed.line.sent("StopPodSandbox", begun).len() >= names.len()
+    });
+    let first_sandbox = bed.line.sent("StopPodSandbox", begun)[0].at;
+    let last_container = bed.line.sent("StopContainer", begun).last().map(|sent| sent.at);
+    assert!(Some(first_sandbox) < last_container, "{first_sandbox:?} {last_container:?}");
+}
+
 #[test]
 fn a_version_that_is_not_supported_does_not_start_later() {
     let mut bed = Bed::started();
