@@ -68,6 +68,9 @@ soak: ## 100,000 simulated scenarios, 1,000 kills of rubelet, the property tests
 	@RUBELET_KILLS=1000 $(TEST) --test e2e -- kill_nine
 	@echo "soak: property tests"
 	@PROPTEST_CASES=25600 $(TEST) --lib --bins --test it
+	@echo "soak: an attacker on subPaths, many pods with volumes"
+	@RUBELET_ATTACK_SECONDS=60 $(TEST) --test it -- swapping_a_sub_path
+	@RUBELET_VOLUME_PODS=200 $(TEST) --test e2e -- many_pods_with_five_volumes
 	@echo "soak: comparisons with the oracle"
 	@RUBELET_ORACLE_CASES=100000 $(TEST) --test e2e -- oracle
 

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/version"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/kubelet"
@@ -16,7 +18,7 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
-// The rules of phases, container statuses, merging and static pods have no exported door. They are reached by name here, and only here; a
+// The rules of phases, container statuses, merging, static pods, safe sysctls and security contexts have no exported door. They are reached by name here, and only here; a
 // signature that changes upstream breaks the comparison at once. linked.s lets the compiler accept functions without bodies.
 
 //go:linkname getPhase k8s.io/kubernetes/pkg/kubelet.getPhase
@@ -39,6 +41,24 @@ func tryDecodePodList(logger klog.Logger, data []byte, defaultFn func(klog.Logge
 
 //go:linkname applyStaticDefaults k8s.io/kubernetes/pkg/kubelet/config.applyDefaults
 func applyStaticDefaults(logger klog.Logger, pod *api.Pod, source string, isFile bool, nodeName types.NodeName) error
+
+//go:linkname safeSysctlAllowlist k8s.io/kubernetes/pkg/kubelet/sysctl.getSafeSysctlAllowlist
+func safeSysctlAllowlist(ctx context.Context, getVersion func() (*version.Version, error)) []string
+
+//go:linkname verifyRunAsNonRoot k8s.io/kubernetes/pkg/kubelet/kuberuntime.verifyRunAsNonRoot
+func verifyRunAsNonRoot(ctx context.Context, pod *v1.Pod, container *v1.Container, uid *int64, username string) error
+
+//go:linkname fieldSeccompProfile k8s.io/kubernetes/pkg/kubelet/kuberuntime.fieldSeccompProfile
+func fieldSeccompProfile(scmp *v1.SeccompProfile, profileRootPath string, fallbackToRuntimeDefault bool) (*runtimeapi.SecurityProfile, error)
+
+//go:linkname getAppArmorProfile k8s.io/kubernetes/pkg/kubelet/kuberuntime.getAppArmorProfile
+func getAppArmorProfile(pod *v1.Pod, container *v1.Container) (*runtimeapi.SecurityProfile, string, error)
+
+//go:linkname newContainerAnnotations k8s.io/kubernetes/pkg/kubelet/kuberuntime.newContainerAnnotations
+func newContainerAnnotations(ctx context.Context, container *v1.Container, pod *v1.Pod, restartCount int, opts *kubecontainer.RunContainerOptions) map[string]string
+
+//go:linkname parseGetSubIdsOutput k8s.io/kubernetes/pkg/kubelet.parseGetSubIdsOutput
+func parseGetSubIdsOutput(input string) (uint32, uint32, error)
 
 func containerStatuses(in containersInput) []v1.ContainerStatus {
 	reasons := kubelet.NewReasonCache()

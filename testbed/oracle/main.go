@@ -38,6 +38,10 @@ type answer struct {
 type operation func(input json.RawMessage) (any, error)
 
 var operations = map[string]operation{
+	"admission":         on(admission),
+	"admission.sysctl":  on(sysctlPattern),
+	"admission.safe":    on(safeSysctls),
+	"admission.host":    on(appArmorHost),
 	"config.decode":     on(configDecode),
 	"config.default":    on(configDefault),
 	"config.validate":   on(configValidate),
@@ -68,6 +72,10 @@ var operations = map[string]operation{
 	"status.settle":     on(statusSettle),
 	"dns":               on(podDNS),
 	"name":              on(nameCheck),
+	"security":          on(securityContext),
+	"env.file":          on(envFile),
+	"nodename":          on(nodename),
+	"subids":            on(subordinateIDs),
 	"selector":          on(labelSelector),
 	"cpuset":            on(cpuSet),
 	"duration":          on(duration),

@@ -38,7 +38,8 @@ fn defines_test(source: &str, name: &str) -> bool {
         rest.and_then(|rest| rest.strip_prefix(name))
             .is_some_and(|rest| rest.starts_with('('))
     };
-    let has_tests = ["test]", "::test(", "proptest!"]
+    // Scenarios run on every containerd, by the tests that have a bed for them.
+    let has_tests = ["test]", "::test(", "proptest!", "scenarios!["]
         .iter()
         .any(|mark| source.contains(mark));
     has_tests && source.lines().any(is_definition)

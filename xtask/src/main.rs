@@ -8,6 +8,7 @@
 mod dependencies;
 mod documents;
 mod layers;
+mod pod_fields;
 mod settings;
 
 use std::path::Path;
@@ -48,7 +49,7 @@ fn workspace_root() -> &'static Path {
 
 fn check() -> Result<Vec<String>> {
     let metadata = MetadataCommand::new().exec().context("run cargo metadata")?;
-    let checks: [(&str, Vec<String>); 6] = [
+    let checks: [(&str, Vec<String>); 7] = [
         ("layers: who may depend on whom", layers::check(&metadata)?),
         ("licences of all crates", dependencies::check_licences(&metadata)),
         ("banned crates and sources", dependencies::check_bans(&metadata)),
@@ -63,6 +64,10 @@ fn check() -> Result<Vec<String>> {
         (
             "settings in docs/compatibility.md",
             settings::check(workspace_root())?,
+        ),
+        (
+            "fields of pods in docs/compatibility.md",
+            pod_fields::check(workspace_root())?,
         ),
     ];
     let mut all = Vec::new();

@@ -3,6 +3,7 @@
 //! Owns the memory of events and how often a repeated one is logged. It never waits for anybody, and it does not decide what is
 //! worth an event. What it shows is Kubernetes' own Event, so that it can go to an API server later.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,7 +30,7 @@ struct EventKey {
     uid: String,
     container: Option<String>,
     event_type: EventType,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
 }
 
@@ -166,7 +167,7 @@ impl EventRecorder for EventLog {
 fn log(key: &EventKey, count: i32) {
     let container = key.container.as_deref().unwrap_or_default();
     let (namespace, pod, uid) = (&key.namespace, &key.pod, &key.uid);
-    let (reason, note) = (key.reason, &key.message);
+    let (reason, note) = (key.reason.as_ref(), &key.message);
     match key.event_type {
         EventType::Normal => {
             tracing::info!(namespace, pod, uid, container, reason, note, count, "pod event");
@@ -230,7 +231,7 @@ fn api_event(entry: Entry, host: &str) -> Event {
             field_path: entry.field_path,
         },
         type_: Some(key.event_type.as_str().to_owned()),
-        reason: Some(key.reason.to_owned()),
+        reason: Some(key.reason.clone().into_owned()),
         message: Some(key.message),
         count: Some(entry.count),
         first_timestamp: api_time(entry.first_at),

@@ -20,6 +20,7 @@ mod runtime_health;
 pub mod settings;
 pub mod sources;
 mod supervisor;
+mod user_ids;
 mod waits;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use observer::Observer;
 use pods::{Inputs, Pods};
 use sources::{Merger, SourcePorts, SourceSettings};
 use supervisor::Supervisor;
+use user_ids::UserIds;
 
 /// Sightings that wait to be read.
 const SIGHTING_BUFFER: usize = 1024;
@@ -75,6 +77,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
         events: Arc::new(Vec::new),
     };
     let shared = Arc::new(Shared {
+        user_ids: UserIds::new(&settings.root_dir, settings.user_namespaces.clone()),
         starts: Arc::new(Semaphore::new(settings.starts_in_flight.max(1))),
         stops: Semaphore::new(settings.starts_in_flight.max(1)),
         started_at: ports.clock.now(),
@@ -86,6 +89,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
     let inputs = Inputs {
         sources: source_sets,
         sightings,
+        probes: shared.ports.probes.changes(),
         queries,
     };
     let merger = Merger::new(registered);

@@ -11,7 +11,7 @@ use rubelet_lifecycle::backoff::CrashBackoff;
 use rubelet_lifecycle::plan::Plan;
 use rubelet_lifecycle::pod_state::{Effect, Event, PodState};
 use rubelet_model::Timestamp;
-use rubelet_model::observation::PodObservation;
+use rubelet_model::observation::{PodObservation, ProbeResults};
 use serde::{Deserialize, Serialize};
 
 /// The version of the form of a record.
@@ -34,7 +34,13 @@ pub enum Entry {
     /// What the pod needed, and from which facts that follows.
     Plan {
         at: Timestamp,
+        /// The definition of that time, when it was another one than the record's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pod: Option<Box<Pod>>,
         observation: Box<PodObservation>,
+        /// Of containers with probes.
+        #[serde(default)]
+        probes: ProbeResults,
         backoff: CrashBackoff,
         restarting_all: bool,
         /// The actions in words, one each.
@@ -62,7 +68,9 @@ pub fn actions_in_words(plan: &Plan) -> Vec<String> {
 enum Kept {
     Plan {
         at: Timestamp,
+        pod: Arc<Pod>,
         observation: Arc<PodObservation>,
+        probes: ProbeResults,
         backoff: CrashBackoff,
         restarting_all: bool,
         plan: Plan,
@@ -79,7 +87,9 @@ pub(crate) struct FlightRecorder {
 /// What a plan was made from.
 pub(crate) struct Planned<'a> {
     pub(crate) at: Timestamp,
+    pub(crate) pod: &'a Arc<Pod>,
     pub(crate) observation: &'a Arc<PodObservation>,
+    pub(crate) probes: &'a ProbeResults,
     pub(crate) backoff: &'a CrashBackoff,
     pub(crate) restarting_all: bool,
     pub(crate) plan: &'a Plan,
@@ -109,7 +119,9 @@ impl FlightRecorder {
     pub(crate) fn plan(&self, planned: &Planned<'_>) {
         self.push(Kept::Plan {
             at: planned.at,
+            pod: Arc::clone(planned.pod),
             observation: Arc::clone(planned.observation),
+            probes: planned.probes.clone(),
             backoff: planned.backoff.clone(),
             restarting_all: planned.restarting_all,
             plan: planned.plan.clone(),
@@ -128,13 +140,17 @@ impl FlightRecorder {
         let entries = ring.iter().map(|kept| match kept {
             Kept::Plan {
                 at,
+                pod: of_then,
                 observation,
+                probes,
                 backoff,
                 restarting_all,
                 plan,
             } => Entry::Plan {
                 at: *at,
+                pod: (**of_then != *pod).then(|| Box::new(of_then.as_ref().clone())),
                 observation: Box::new(observation.as_ref().clone()),
+                probes: probes.clone(),
                 backoff: backoff.clone(),
                 restarting_all: *restarting_all,
                 actions: actions_in_words(plan),

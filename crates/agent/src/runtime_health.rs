@@ -3,9 +3,11 @@
 //! Owns the check of `RuntimeReady` and `NetworkReady` every five seconds, more often while the runtime is down, and tells
 //! everybody through a watch. Nothing else makes the node unhealthy: a stuck pod is that pod's matter.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rubelet_ports::within;
+use rubelet_resources::admission::RuntimeFeatures;
 use rubelet_wire::cri::v1;
 use tokio::sync::watch;
 
@@ -26,6 +28,17 @@ const NETWORK_READY: &str = "NetworkReady";
 pub struct RuntimeHealth {
     pub runtime_problem: Option<String>,
     pub network_problem: Option<String>,
+    /// What the runtime's handlers can do; empty for a runtime that does not tell.
+    pub handlers: BTreeMap<String, HandlerFeatures>,
+    /// What the runtime as a whole can do; unknown until it has answered.
+    pub features: Option<RuntimeFeatures>,
+}
+
+/// What a runtime handler can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandlerFeatures {
+    pub recursive_read_only_mounts: bool,
+    pub user_namespaces: bool,
 }
 
 impl RuntimeHealth {
@@ -33,12 +46,29 @@ impl RuntimeHealth {
         Self {
             runtime_problem: Some("the container runtime has not answered yet".to_owned()),
             network_problem: Some("the container runtime has not answered yet".to_owned()),
+            handlers: BTreeMap::new(),
+            features: None,
         }
     }
 
     fn of(answer: v1::StatusResponse) -> Self {
+        let features = answer.features.unwrap_or_default();
         let status = answer.status.unwrap_or_default();
+        let handlers = answer.runtime_handlers.into_iter().map(|handler| {
+            let features = handler.features.unwrap_or_default();
+            let features = HandlerFeatures {
+                recursive_read_only_mounts: features.recursive_read_only_mounts,
+                user_namespaces: features.user_namespaces,
+            };
+            (handler.name, features)
+        });
         Self {
+            handlers: handlers.collect(),
+            features: Some(RuntimeFeatures {
+                supplemental_groups_policy: features.supplemental_groups_policy,
+                user_namespaces_host_network: features.user_namespaces_host_network,
+                mount_options: features.mount_options,
+            }),
             runtime_problem: problem(&status, RUNTIME_READY, "container runtime not ready"),
             network_problem: problem(&status, NETWORK_READY, "container runtime network not ready"),
         }
@@ -49,6 +79,8 @@ impl RuntimeHealth {
         Self {
             runtime_problem: Some(problem),
             network_problem: before.network_problem.clone(),
+            handlers: before.handlers.clone(),
+            features: before.features,
         }
     }
 }
@@ -146,4 +178,16 @@ pub(crate) fn network_problem(health: &watch::Receiver<RuntimeHealth>) -> Option
 /// The problem of the runtime, if there is one.
 pub(crate) fn runtime_problem(health: &watch::Receiver<RuntimeHealth>) -> Option<String> {
     health.borrow().runtime_problem.clone()
+}
+
+/// Why a pod cannot have users of its own, in upstream's words.
+pub(crate) fn user_namespace_problem(health: &watch::Receiver<RuntimeHealth>) -> Option<String> {
+    const PROBLEM: &str = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
+    let health = health.borrow();
+    match health.handlers.get("") {
+        Some(features) if features.user_namespaces => None,
+        Some(_) => Some(PROBLEM.to_owned()),
+        None if health.handlers.is_empty() => Some(PROBLEM.to_owned()),
+        None => Some(format!("{PROBLEM}: the handler \"\" is not known")),
+    }
 }

@@ -8,10 +8,12 @@ use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_lifecycle::garbage::GarbageLimits;
 use rubelet_lifecycle::status::StatusGates;
+use rubelet_lifecycle::user_namespaces::UserNamespaces;
 use rubelet_ports::{
-    Clock, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, Randomness, RuntimeReader,
-    RuntimeWriter, Spawner,
+    Clock, Dialer, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, PodCgroups, PodVolumes,
+    Prober, Randomness, RuntimeReader, RuntimeWriter, Spawner,
 };
+use rubelet_resources::admission::NodeTerms;
 
 /// The edges, each behind its port.
 #[derive(Clone)]
@@ -22,10 +24,15 @@ pub struct AgentPorts {
     pub runtime_reader: Arc<dyn RuntimeReader>,
     pub runtime_writer: Arc<dyn RuntimeWriter>,
     pub images: Arc<dyn ImageProvider>,
+    pub volumes: Arc<dyn PodVolumes>,
     pub file_reader: Arc<dyn FileReader>,
     pub file_writer: Arc<dyn FileWriter>,
     pub http: Arc<dyn HttpFetcher>,
+    /// For hooks.
+    pub dialer: Arc<dyn Dialer>,
+    pub probes: Arc<dyn Prober>,
     pub events: Arc<dyn EventRecorder>,
+    pub cgroups: Arc<dyn PodCgroups>,
 }
 
 /// Where a source of static pods over HTTP is.
@@ -58,7 +65,11 @@ pub struct AgentSettings {
     /// `syncFrequency`
     pub sync_frequency: Duration,
     pub node: NodeConfiguration,
+    /// Ids for pods with users of their own; nobody has any yet.
+    pub user_namespaces: UserNamespaces,
     pub status_gates: StatusGates,
+    /// What pods are judged by before they may run.
+    pub admission: NodeTerms,
     pub crash_backoff: BackoffLimits,
     /// Of dead containers, as upstream's deprecated flags have them.
     pub garbage: GarbageLimits,

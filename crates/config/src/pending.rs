@@ -55,16 +55,21 @@ pub struct SettingSupport {
 }
 
 /// Gates whose turning has its effect today.
-const GATES_IN_USE: [Gate; 14] = [
+const GATES_IN_USE: [Gate; 19] = [
     Gate::AllAlpha,
     Gate::AllBeta,
     Gate::CRIListStreaming,
     Gate::ChangeContainerStatusOnKubeletRestart,
     Gate::ContainerRestartRules,
+    Gate::ContainerStopSignals,
+    Gate::CustomCPUCFSQuotaPeriod,
     Gate::DefaultPodSysctls,
     Gate::KubeletCrashLoopBackOffMax,
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
+    Gate::MemoryQoS,
+    Gate::PodLevelResources,
+    Gate::PodLevelResourcesFixKubeletQOSClass,
     Gate::PodLogsQuerySplitStreams,
     Gate::ReduceDefaultCrashLoopBackOffDecay,
     Gate::ReloadKubeletClientCAFile,
@@ -107,7 +112,7 @@ pub(crate) fn find(
             continue;
         }
         match (row.support, row.setting) {
-            (Support::Refused { when }, Setting::Field(path)) if is_refused(path, at(&effective, path)) => {
+            (Support::Refused { when }, Setting::Field(path)) if at(&effective, path).is_some() => {
                 let value = at(&effective, path).map(ToString::to_string).unwrap_or_default();
                 let reason = format!("rubelet does not have {} yet, so {when} is refused", row.feature);
                 findings.problems.push(Problem::new(path, value, reason));
@@ -161,20 +166,6 @@ fn summary() -> Warning {
             features.join("; ")
         ),
     )
-}
-
-/// Whether a refused setting's value really asks for the feature.
-fn is_refused(path: &str, value: Option<&Value>) -> bool {
-    match (path, value) {
-        (_, None) => false,
-        ("enforceNodeAllocatable", Some(levels)) => levels.as_array().is_some_and(|levels| {
-            levels
-                .iter()
-                .filter_map(Value::as_str)
-                .any(|level| level.contains("-reserved"))
-        }),
-        (_, Some(_)) => true,
-    }
 }
 
 fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {

@@ -4,6 +4,10 @@
 //! counted as one of the few, so that other paths go on, until the bound on such threads is reached too. Threads are made on
 //! demand and end when idle. What the calls do is not known here.
 //!
+//! A process that is killed while a call hangs in the kernel keeps its open files until that call comes back: its ports and
+//! locks stay taken. [`BlockingPool::with_own_files`] is for calls that may hang like that: its threads share no open file
+//! with the process, and a thread beside them hands over the results, because that wakes others through one.
+//!
 //! ```text
 //! queued ──► running ──► done
 //!    │          └── longer than `stuck_after`: not counted, another thread may start
@@ -14,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -76,6 +80,8 @@ struct Shared {
     // A std mutex: it is held for a few steps, by threads that are no tasks too.
     state: Mutex<State>,
     work: Condvar,
+    /// Where results go when the threads share no open files.
+    answers: Option<mpsc::Sender<Delivery>>,
 }
 
 #[derive(Default)]
@@ -88,18 +94,18 @@ struct State {
 
 struct Job {
     path: PathBuf,
-    deadline: Duration,
+    overdue_at: Instant,
     unwanted: Arc<AtomicBool>,
     call: Box<dyn FnOnce() -> Delivery + Send>,
 }
 
 /// Hands the result over, after the thread is free for the next call: so a caller that calls again needs no second thread.
-type Delivery = Box<dyn FnOnce()>;
+type Delivery = Box<dyn FnOnce() + Send>;
 
 struct Running {
     path: PathBuf,
     since: Instant,
-    deadline: Duration,
+    overdue_at: Instant,
 }
 
 /// Marks a call as unwanted when its caller has gone.
@@ -114,11 +120,29 @@ impl Drop for Waiter {
 impl BlockingPool {
     #[must_use]
     pub fn new(limits: PoolLimits) -> Self {
+        Self::with_answers(limits, None)
+    }
+
+    /// A pool whose threads share no open file with the process. Calls must not use, nor drop, what was opened elsewhere; nor
+    /// may they log, because the log may go to a file.
+    #[must_use]
+    pub fn with_own_files(limits: PoolLimits) -> Self {
+        let (sender, receiver) = mpsc::channel::<Delivery>();
+        let thread = std::thread::Builder::new()
+            .name("answers".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || receiver.into_iter().for_each(|delivery| delivery()));
+        // Without that thread the others deliver themselves, and share what is open.
+        Self::with_answers(limits, thread.is_ok().then_some(sender))
+    }
+
+    fn with_answers(limits: PoolLimits, answers: Option<mpsc::Sender<Delivery>>) -> Self {
         Self {
             shared: Arc::new(Shared {
                 limits,
                 state: Mutex::default(),
                 work: Condvar::new(),
+                answers,
             }),
         }
     }
@@ -139,7 +163,7 @@ impl BlockingPool {
         let _waiter = Waiter(Arc::clone(&unwanted));
         self.submit(Job {
             path: path.to_owned(),
-            deadline,
+            overdue_at: Instant::now() + deadline,
             unwanted,
             call: Box::new(move || {
                 let result = catch_unwind(AssertUnwindSafe(call));
@@ -197,9 +221,10 @@ impl BlockingPool {
 impl State {
     /// Whether a call on this path should have come back already.
     fn is_overdue(&self, path: &Path) -> bool {
+        let now = Instant::now();
         self.running
             .values()
-            .any(|running| running.path == path && running.since.elapsed() >= running.deadline)
+            .any(|running| running.path == path && now >= running.overdue_at)
     }
 }
 
@@ -238,12 +263,17 @@ impl Shared {
     }
 
     fn work(&self) {
+        if self.answers.is_some() {
+            leave_open_files();
+        }
         while let Some((id, job)) = self.next_job() {
             let wanted = !job.unwanted.load(Ordering::Relaxed);
             let delivery = wanted.then(|| (job.call)());
             self.lock().running.remove(&id);
-            if let Some(delivery) = delivery {
-                delivery();
+            match (delivery, &self.answers) {
+                (Some(delivery), Some(answers)) => drop(answers.send(delivery)),
+                (Some(delivery), None) => delivery(),
+                (None, _) => {}
             }
         }
     }
@@ -258,7 +288,7 @@ impl Shared {
                 let running = Running {
                     path: job.path.clone(),
                     since: Instant::now(),
-                    deadline: job.deadline,
+                    overdue_at: job.overdue_at,
                 };
                 state.running.insert(id, running);
                 return Some((id, job));
@@ -276,10 +306,25 @@ impl Shared {
     }
 }
 
+/// Gives the calling thread a table of open files of its own, with the standard ones only. Kernels before 5.9 cannot do that:
+/// there the thread goes on sharing.
+fn leave_open_files() {
+    const FIRST: libc::c_uint = 3;
+    // SAFETY: the call takes numbers only. It takes a copy of the table before it closes anything, so that what the rest of
+    // the process has open stays; and nothing was opened by this thread yet.
+    #[expect(unsafe_code, reason = "the call has no safe form")]
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            FIRST,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_UNSHARE,
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use super::*;
 
     const LONG: Duration = Duration::from_secs(30);

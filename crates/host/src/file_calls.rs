@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rubelet_ports::{DirectoryEntry, FileError, FileErrorKind, FileKind};
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 use crate::lease::ReadLease;
@@ -61,6 +61,12 @@ fn open_file(path: &Path) -> Result<(File, u64), FileError> {
             Some(Errno::NXIO) => refused(path, FileErrorKind::WrongKind, "not a regular file"),
             _ => failed(path, "open the file")(error),
         })?;
+    let length = regular_length(path, &file)?;
+    Ok((file, length))
+}
+
+/// The length of an open file, if it is a regular one.
+fn regular_length(path: &Path, file: &File) -> Result<u64, FileError> {
     let metadata = file.metadata().map_err(failed(path, "look at the file"))?;
     if metadata.is_dir() {
         return Err(refused(path, FileErrorKind::WrongKind, "a directory, not a file"));
@@ -68,7 +74,25 @@ fn open_file(path: &Path) -> Result<(File, u64), FileError> {
     if !metadata.is_file() {
         return Err(refused(path, FileErrorKind::WrongKind, "not a regular file"));
     }
-    Ok((file, metadata.len()))
+    Ok(metadata.len())
+}
+
+/// The kernel resolves the path as if the directory were the root of everything, so that no link leads out of it.
+pub(crate) fn read_within(directory: &Path, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
+    let shown = directory.join(path);
+    let to_error = |error: Errno| failed(&shown, "open the file")(error.into());
+    let root = openat(
+        CWD,
+        directory,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(to_error)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = File::from(openat2(&root, path, flags, Mode::empty(), inside).map_err(to_error)?);
+    let length = regular_length(&shown, &file)?;
+    read_open(&shown, &file, length, limit_bytes)
 }
 
 pub(crate) fn read(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {

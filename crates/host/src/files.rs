@@ -87,6 +87,17 @@ impl FileReader for HostFiles {
         self.run(path, CALL_DEADLINE, call).await
     }
 
+    async fn read_within(
+        &self,
+        directory: &Path,
+        path: &Path,
+        limit_bytes: u64,
+    ) -> Result<Vec<u8>, FileError> {
+        let path = path.to_owned();
+        let call = move |directory: PathBuf| file_calls::read_within(&directory, &path, limit_bytes);
+        self.run(directory, CALL_DEADLINE, call).await
+    }
+
     async fn read_end(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
         let call = move |path: PathBuf| file_calls::read_end(&path, limit_bytes);
         self.run(path, CALL_DEADLINE, call).await

@@ -9,21 +9,29 @@
 )]
 
 pub mod blocking;
+pub mod capacity;
 pub mod cgroup;
+pub mod cgroups;
 pub mod clock;
 mod file_calls;
 mod file_watch;
 pub mod files;
+pub mod iptables;
 pub mod kernel;
+pub mod kernel_settings;
 mod lease;
 pub mod lock;
 pub mod machine;
+pub mod processes;
 pub mod randomness;
 pub mod service_manager;
 pub mod spawner;
+pub mod subordinate_ids;
 mod tree_removal;
+pub mod volumes;
 
 pub use clock::HostClock;
 pub use files::HostFiles;
 pub use randomness::HostRandomness;
 pub use spawner::TokioSpawner;
+pub use volumes::HostVolumes;

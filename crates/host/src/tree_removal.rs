@@ -7,7 +7,7 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rubelet_ports::{FileError, FileErrorKind};
@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxFlags, openat, renam
 use rustix::io::Errno;
 
 use crate::file_calls::{failed, refused};
+use crate::volumes::mount_table::unescaped;
 
 /// Directories held open at once. What lies deeper is moved up and removed from there.
 const MAX_DEPTH: usize = 64;
@@ -84,27 +85,6 @@ fn mount_below(mountinfo: &[u8], path: &Path) -> Option<PathBuf> {
         .find(|mount| mount.starts_with(path))
 }
 
-/// The kernel writes blanks, line ends and backslashes as three octal digits.
-fn unescaped(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, tail)) = rest.split_first() {
-        let code = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = code.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(code) if *first == b'\\' => {
-                bytes.push(code);
-                rest = tail.get(3..).unwrap_or_default();
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
-}
-
 fn look(directory: impl AsFd, name: &CStr) -> Result<Looked, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let found = statx(directory, name, flags, StatxFlags::TYPE | StatxFlags::MNT_ID)?;
@@ -135,7 +115,7 @@ impl Level {
 }
 
 /// Removes an entry of a directory. Something that is not there is no error at any point: others may remove too.
-fn remove_below(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+pub(crate) fn remove_below(parent: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     let mount = look(parent, c".")?.mount;
     let root = match descend(parent, name, mount) {
         Ok(Some(level)) => level,
@@ -256,16 +236,5 @@ mod tests {
         check("/pods/a/v", None);
         check("/pods/with blank", Some("/pods/with blank"));
         check("/pods/b", None);
-    }
-
-    #[test]
-    fn octal_is_undone() {
-        let check = |field: &str, expected: &str| {
-            assert_eq!(unescaped(field.as_bytes()), Path::new(expected));
-        };
-        check("/plain", "/plain");
-        check("/a\\040b\\134c\\011", "/a b\\c\t");
-        check("/odd\\9", "/odd\\9");
-        check("/end\\", "/end\\");
     }
 }

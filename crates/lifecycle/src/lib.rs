@@ -4,11 +4,14 @@ pub mod backoff;
 pub mod deliberate;
 pub mod garbage;
 pub mod hash;
+pub mod hooks;
 pub mod observe;
 pub mod plan;
 pub mod pod_state;
 pub mod restart;
 pub mod status;
+pub mod stop_signal;
 pub mod termination;
+pub mod user_namespaces;
 
 pub mod configuration;

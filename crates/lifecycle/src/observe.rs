@@ -14,6 +14,7 @@ use rubelet_model::observation::{
 use rubelet_wire::cri::v1;
 
 use crate::configuration::labels;
+use crate::stop_signal::name_of_signal;
 
 const MIN_CPU_SHARES: i64 = 2;
 const SHARES_PER_CPU: i64 = 1024;
@@ -145,8 +146,7 @@ pub fn observe_container(sandbox_id: &SandboxId, status: &v1::ContainerStatus) -
         mounts: status.mounts.iter().map(container_mount).collect(),
         stop_signal: v1::Signal::try_from(status.stop_signal)
             .ok()
-            .filter(|signal| *signal != v1::Signal::RuntimeDefault)
-            .map(|signal| signal.as_str_name().to_owned()),
+            .and_then(name_of_signal),
         log_path: status.log_path.clone(),
         recorded: RecordedSpec {
             termination_message_path: text(annotations, labels::TERMINATION_MESSAGE_PATH),

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use rubelet_model::observation::{ContainerId, ContainerObservation, PodObservation, SandboxId};
 
 use crate::deliberate::{Bug, is_on};
+use crate::hooks::{Hook, pre_stop};
 use crate::restart::is_sidecar;
 
 /// The shortest time that a runtime is given to stop a container.
@@ -28,8 +29,8 @@ pub struct ContainerStop {
     pub id: ContainerId,
     pub name: String,
     pub grace_seconds: i64,
-    /// Whether a preStop hook runs first. It uses up the grace period.
-    pub runs_pre_stop: bool,
+    /// The hook that runs first. It uses up the grace period.
+    pub pre_stop: Option<Hook>,
     /// Names of containers that have to end first. Waiting for them uses up the grace period too.
     pub waits_for: Vec<String>,
 }
@@ -49,7 +50,7 @@ impl PodStop {
     }
 }
 
-/// What is left for the runtime's own stop after the hook and the wait, both in seconds that passed.
+/// What is left for the runtime's own stop after the hook and the wait, both in whole seconds that passed.
 #[must_use]
 pub fn runtime_grace_seconds(grace_seconds: i64, pre_stop_seconds: i64, turn_seconds: i64) -> i64 {
     grace_seconds
@@ -111,17 +112,6 @@ pub fn orphan_grace_seconds(container: &ContainerObservation, requested_seconds:
         .unwrap_or(MIN_RUNTIME_GRACE_SECONDS)
 }
 
-fn runs_pre_stop(pod: &Pod, container: &ContainerObservation, grace_seconds: i64) -> bool {
-    let has_hook = match container_of(pod, &container.name) {
-        Some(spec) => spec
-            .lifecycle
-            .as_ref()
-            .is_some_and(|lifecycle| lifecycle.pre_stop.is_some()),
-        None => container.recorded.pre_stop_handler.is_some(),
-    };
-    has_hook && grace_seconds > 0
-}
-
 /// Names that a container waits for: a sidecar waits for every regular container and for the next sidecar after it, as far
 /// as they run.
 #[must_use]
@@ -166,7 +156,8 @@ pub fn stop_container(
         id: container.id.clone(),
         name: container.name.clone(),
         grace_seconds,
-        runs_pre_stop: runs_pre_stop(pod, container, grace_seconds),
+        // Without any grace there is no time for it.
+        pre_stop: pre_stop(container_of(pod, &container.name), container).filter(|_| grace_seconds > 0),
         waits_for: Vec::new(),
     }
 }
@@ -202,7 +193,7 @@ pub fn stop_orphan(observation: &PodObservation, requested_seconds: Option<i64>)
                 id: container.id.clone(),
                 name: container.name.clone(),
                 grace_seconds,
-                runs_pre_stop: container.recorded.pre_stop_handler.is_some() && grace_seconds > 0,
+                pre_stop: pre_stop(None, container).filter(|_| grace_seconds > 0),
                 waits_for: Vec::new(),
             }
         })

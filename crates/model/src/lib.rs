@@ -4,6 +4,7 @@
 //! knows a configuration field or an API call.
 
 pub mod address;
+pub mod cgroup;
 pub mod cpuset;
 pub mod document;
 pub mod duration;
@@ -12,6 +13,7 @@ pub mod names;
 pub mod observation;
 pub mod quantity;
 pub mod time;
+pub mod volume_step;
 
 pub use cpuset::CpuSet;
 pub use duration::GoDuration;

@@ -2,6 +2,8 @@
 //!
 //! Owns the shape of an event as Kubernetes has it. Recording never waits and never fails; nothing secret may be in a message.
 
+use std::borrow::Cow;
+
 use k8s_openapi::api::core::v1::Pod;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +26,7 @@ impl EventType {
 pub struct PodEvent {
     pub event_type: EventType,
     /// Upstream's word, e.g. `Started`.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     /// The container that it is about.
     pub container: Option<String>,
@@ -32,17 +34,17 @@ pub struct PodEvent {
 
 impl PodEvent {
     #[must_use]
-    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn normal(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
             event_type: EventType::Normal,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             container: None,
         }
     }
 
     #[must_use]
-    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn warning(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
             event_type: EventType::Warning,
             ..Self::normal(reason, message)

@@ -72,6 +72,14 @@ pub trait FileReader: Send + Sync {
         self.read(path, limit_bytes).await.map(Some)
     }
 
+    /// As [`Self::read`], for a file below a directory whose content nobody trusts: links lead nowhere outside of it.
+    async fn read_within(
+        &self,
+        directory: &Path,
+        path: &Path,
+        limit_bytes: u64,
+    ) -> Result<Vec<u8>, FileError>;
+
     /// The last `limit_bytes` of a file, or all of it.
     async fn read_end(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError>;
 

@@ -6,24 +6,41 @@
 //! not know any implementation of itself: no socket, no file, no executor. Actors meet each other here too: an actor that
 //! serves others (images, events, the view of pods) implements a port, and the program joins them.
 
+pub mod cgroups;
 pub mod clock;
+pub mod dial;
 pub mod events;
 pub mod files;
 pub mod http_fetch;
 pub mod image;
 pub mod image_provider;
+pub mod packet_filter;
 pub mod pod_view;
+pub mod probe;
 pub mod runtime;
 pub mod runtime_error;
 pub mod tasks;
+pub mod volume_host;
+pub mod volumes;
 
+pub use cgroups::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NoPodCgroups, PodCgroups};
 pub use clock::{Clock, Elapsed, Moment, Randomness, within};
+pub use dial::{
+    BODY_LIMIT_BYTES, ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,
+    HttpPurpose, HttpScheme, PortError, container_port, host_and_port,
+};
 pub use events::{EventRecorder, EventType, PodEvent};
 pub use files::{DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, WatchStream};
 pub use http_fetch::{FetchError, HttpFetcher};
 pub use image::{ImageReader, ImageWriter};
 pub use image_provider::{ImageFailure, ImageProvider, ImageRequest, PresentImage};
 pub use pod_view::{NoAnswer, PodView};
+pub use probe::{ProbeFigures, ProbeFiguresReader, ProbeKind, ProbeReading, ProbedPod, Prober};
 pub use runtime::{EventStream, RuntimeReader, RuntimeWriter};
 pub use runtime_error::{RuntimeError, RuntimeErrorKind};
 pub use tasks::Spawner;
+pub use volume_host::{
+    MountPoint, PodOnDisk, SubPathOnDisk, VolumeBatch, VolumeErrorKind, VolumeHostReader, VolumeHostWriter,
+    VolumeOnDisk, VolumeStepError,
+};
+pub use volumes::{MountRequest, PodVolumes, VolumeFailure};

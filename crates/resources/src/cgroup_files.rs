@@ -2,21 +2,12 @@
 //!
 //! Owns file names and value formats, in an order in which the kernel takes them. It writes nothing.
 
+use rubelet_model::cgroup::FileValue;
+
 use crate::cpu::weight_of_shares;
 use crate::huge_pages::page_size_name;
 use crate::pod_cgroup::PodCgroup;
 use crate::rules::{CgroupVersion, NodeFacts};
-
-/// One value for one file of a cgroup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileValue {
-    /// cgroup v1 mounts each controller at its own place.
-    pub controller: &'static str,
-    pub file: String,
-    pub value: String,
-    /// Kernels exist that do not have this file.
-    pub is_optional: bool,
-}
 
 fn required(controller: &'static str, file: impl Into<String>, value: &impl ToString) -> FileValue {
     FileValue {
@@ -44,6 +35,7 @@ pub fn file_values(cgroup: &PodCgroup, facts: &NodeFacts) -> Vec<FileValue> {
 fn controller_of(file: &str) -> &'static str {
     match file.split('.').next() {
         Some("cpu") => "cpu",
+        Some("cpuset") => "cpuset",
         Some("pids") => "pids",
         Some("hugetlb") => "hugetlb",
         Some(_) | None => "memory",
@@ -67,7 +59,13 @@ fn v1_values(cgroup: &PodCgroup) -> Vec<FileValue> {
     if let Some(pids) = cgroup.pids {
         files.push(required("pids", "pids.max", &maximum(pids)));
     }
+    files.extend(cpu_set(cgroup));
     files
+}
+
+fn cpu_set(cgroup: &PodCgroup) -> Option<FileValue> {
+    let cpus = cgroup.cpus.as_ref()?;
+    Some(required("cpuset", "cpuset.cpus", cpus))
 }
 
 fn v2_values(cgroup: &PodCgroup) -> Vec<FileValue> {
@@ -88,6 +86,7 @@ fn v2_values(cgroup: &PodCgroup) -> Vec<FileValue> {
     if let Some(pids) = cgroup.pids {
         files.push(required("pids", "pids.max", &maximum(pids)));
     }
+    files.extend(cpu_set(cgroup));
     files
 }
 

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use rubelet_model::cgroup::CgroupPlace;
+
 use crate::qos::QosClass;
 
 pub const NODE_ALLOCATABLE: &str = "kubepods";
@@ -46,6 +48,18 @@ impl CgroupName {
         Self(path.split('/').map(str::to_owned).collect())
     }
 
+    /// A name as a user writes it for the driver: a path, or for systemd a slice with or without the slices above it.
+    pub fn from_driver(text: &str, driver: CgroupDriver) -> Self {
+        match driver {
+            CgroupDriver::Cgroupfs => Self::from_cgroupfs(text),
+            CgroupDriver::Systemd => {
+                let slice = text.rsplit('/').next().unwrap_or_default();
+                let slice = slice.strip_suffix(SLICE).unwrap_or(slice);
+                Self(slice.split('-').map(|part| part.replace('_', "-")).collect())
+            }
+        }
+    }
+
     pub fn child(&self, part: &str) -> Result<Self, BadCgroupName> {
         // systemd's names turn `-` into `_`, so an underscore could not be turned back.
         if part.contains(['/', '_']) {
@@ -83,6 +97,22 @@ impl CgroupName {
         }
     }
 
+    /// The slice and the slice above it.
+    pub fn slices(&self) -> (String, String) {
+        let path = self.slice_path();
+        let mut parts = path.rsplit('/').filter(|part| !part.is_empty());
+        let name = |part: Option<&str>| part.unwrap_or("-.slice").to_owned();
+        (name(parts.next()), name(parts.next()))
+    }
+
+    /// The place of the cgroup on a machine.
+    pub fn place(&self, driver: CgroupDriver) -> CgroupPlace {
+        CgroupPlace {
+            path: self.path(driver),
+            unit: (driver == CgroupDriver::Systemd).then(|| self.slices().0),
+        }
+    }
+
     /// Every slice carries the names of its ancestors.
     fn slice_path(&self) -> String {
         let mut path = String::new();
@@ -114,6 +144,19 @@ pub fn pod_cgroup_name(cgroup_root: &str, class: QosClass, uid: &str) -> Result<
     node_allocatable(cgroup_root)
         .tier(class)
         .child(&format!("{POD_PREFIX}{uid}"))
+}
+
+/// The pod of a cgroup that was found directly below `kubepods` or one of its tiers; `None` for anything else.
+pub fn pod_uid_of(directory: &str, driver: CgroupDriver) -> Option<String> {
+    let own = match driver {
+        CgroupDriver::Cgroupfs => directory.to_owned(),
+        CgroupDriver::Systemd => {
+            let slice = directory.strip_suffix(SLICE)?;
+            slice.rsplit('-').next()?.replace('_', "-")
+        }
+    };
+    let uid = own.strip_prefix(POD_PREFIX)?;
+    (!uid.is_empty()).then(|| uid.to_owned())
 }
 
 /// What the runtime is given as the parent of the pod's containers; empty without cgroups per QoS.

@@ -1,4 +1,4 @@
-//! QoS classes, effective requests and limits, and the cgroup values of pods and containers.
+//! QoS classes, effective requests and limits, the cgroup values of pods and containers, and who is let in.
 //!
 //! Owns the arithmetic from a pod's resources to what the kernel and the runtime are told. `PodDemand::read` turns the
 //! pod's texts into quantities once; everything after that cannot fail. It must not look at the machine: what a node is like
@@ -7,6 +7,8 @@
 //! Left out on purpose: shares of dynamic resource claims (gate `DRANodeAllocatableResources`, off) and resources in the
 //! middle of a resize, which read the pod's status.
 
+pub mod admission;
+pub mod allocatable;
 pub mod amounts;
 pub mod cgroup_files;
 pub mod cgroup_name;
@@ -16,10 +18,12 @@ pub mod demand;
 pub mod huge_pages;
 pub mod importance;
 pub mod memory_qos;
+pub mod node_cgroup;
 pub mod oom;
 pub mod pod_cgroup;
 pub mod qos;
 pub mod rules;
+pub mod slice;
 pub mod swap;
 pub mod tiers;
 

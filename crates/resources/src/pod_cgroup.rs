@@ -20,6 +20,8 @@ pub struct PodCgroup {
     pub cpu_quota_us: Option<i64>,
     pub cpu_period_us: Option<i64>,
     pub pids: Option<i64>,
+    /// The processors that everything below may use, as the kernel lists them.
+    pub cpus: Option<String>,
     /// Bytes by page size in bytes.
     pub huge_page_limits: BTreeMap<i64, i64>,
     /// cgroup v2 files by name.

@@ -1,6 +1,7 @@
 //! The cgroups between a node's pods and the node: `kubepods` and its tiers.
 //!
-//! Owns what follows from the sum of the pods. Enforcing the node's allocatable amounts on `kubepods` is not part of it.
+//! Owns what follows from the sum of the pods. What the node's allocatable amounts
+//! mean for `kubepods` is in `node_cgroup`.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +75,7 @@ pub fn plan_tiers<'a>(
 }
 
 /// `2MB` to bytes; the kernel's names count in 1024s.
-fn size_of_name(name: &str) -> Option<i64> {
+pub(crate) fn size_of_name(name: &str) -> Option<i64> {
     let digits = name.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let power = match &name[digits.len()..] {
         "B" => 0,

@@ -12,10 +12,12 @@ use rubelet_agent::{AgentPorts, AgentSettings, EventLog};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_cri::CriClient;
+use rubelet_dial::NetworkDialer;
 use rubelet_fetch::UrlFetcher;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::kernel::{KernelFacts, default_route_addresses};
 use rubelet_host::machine::Machine;
+use rubelet_host::subordinate_ids::subordinate_ids;
 use rubelet_host::{HostClock, HostFiles, HostRandomness, TokioSpawner};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_lifecycle::backoff::BackoffLimits;
@@ -23,12 +25,18 @@ use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};
 use rubelet_lifecycle::garbage::GarbageLimits;
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_lifecycle::status::StatusGates;
+use rubelet_lifecycle::user_namespaces::{DEFAULT_IDS_PER_POD, IdRange, UserNamespaces};
 use rubelet_model::GoDuration;
 use rubelet_model::address::parse_ip;
+use rubelet_ports::NoPodCgroups;
+use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_resources::NodeFacts;
-use rubelet_resources::amounts::{Amounts, CPU, MEMORY};
+use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::CgroupDriver;
 use rubelet_resources::huge_pages::page_size_name;
+
+use crate::admission;
+use crate::volumes::volumes;
 
 /// On two processors a runtime starts pods fastest with this many starts under way; more processors carry more.
 const STARTS_PER_PROCESSOR: usize = 3;
@@ -48,11 +56,15 @@ pub(crate) struct NodeFound<'a> {
 }
 
 /// The real edges.
-pub(crate) fn ports(settings: &Settings, cri: &CriClient, node_name: &str) -> (AgentPorts, Arc<EventLog>) {
+pub(crate) fn ports(
+    settings: &Settings,
+    cri: &CriClient,
+    agent: &AgentSettings,
+) -> (AgentPorts, Arc<EventLog>) {
     let clock = Arc::new(HostClock::new());
     let files = Arc::new(HostFiles::new());
     let cri = Arc::new(cri.clone());
-    let events = Arc::new(EventLog::new(clock.clone(), node_name.to_owned()));
+    let events = Arc::new(EventLog::new(clock.clone(), agent.node_name.clone()));
     let images = Images::new(
         images_settings(settings),
         cri.clone(),
@@ -60,17 +72,38 @@ pub(crate) fn ports(settings: &Settings, cri: &CriClient, node_name: &str) -> (A
         clock.clone(),
         events.clone(),
     );
+    let spawner = Arc::new(TokioSpawner::new(tokio::runtime::Handle::current()));
+    let volumes = volumes(settings, agent, (clock.clone(), spawner.clone(), events.clone()));
+    let dialer = Arc::new(NetworkDialer::new());
+    let probes = Probes::new(
+        ProbesSettings {
+            change_status_on_restart: agent.status_gates.change_container_status_on_restart,
+        },
+        ProbesPorts {
+            clock: clock.clone(),
+            spawner: spawner.clone(),
+            randomness: Arc::new(HostRandomness),
+            runtime_writer: cri.clone(),
+            dialer: dialer.clone(),
+            events: events.clone(),
+        },
+    );
     let ports = AgentPorts {
         clock,
-        spawner: Arc::new(TokioSpawner::new(tokio::runtime::Handle::current())),
+        spawner,
         randomness: Arc::new(HostRandomness),
         runtime_reader: cri.clone(),
         runtime_writer: cri,
         images: Arc::new(images),
+        volumes: Arc::new(volumes),
         file_reader: files.clone(),
         file_writer: files,
         http: Arc::new(UrlFetcher::new()),
+        dialer,
+        probes: Arc::new(probes),
         events: events.clone(),
+        // Start-up puts the real ones in their place once nobody else has this node.
+        cgroups: Arc::new(NoPodCgroups),
     };
     (ports, events)
 }
@@ -99,6 +132,7 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
     let flags = settings.flags();
     let root_dir = std::path::absolute(&flags.root_dir).context("make --root-dir absolute")?;
     let gates = settings.gates().clone();
+    let allocatable = admission::node_allocatable(settings, found, &root_dir)?;
     Ok(AgentSettings {
         node_name: found.name.to_owned(),
         container_logs_dir: PathBuf::from(CONTAINER_LOGS_DIR),
@@ -116,7 +150,9 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
                 check_interval: std_duration(configuration.http_check_frequency),
             }),
         sync_frequency: std_duration(configuration.sync_frequency),
-        node: node_configuration(settings, found, &root_dir)?,
+        node: node_configuration(settings, found, &root_dir, &allocatable)?,
+        admission: admission::terms(settings, found, &allocatable)?,
+        user_namespaces: user_namespaces(settings)?,
         status_gates: status_gates(settings),
         crash_backoff: BackoffLimits::new(
             gates.enabled(Gate::ReduceDefaultCrashLoopBackOffDecay),
@@ -151,6 +187,23 @@ fn headers(configured: &BTreeMap<String, Vec<String>>) -> Vec<(String, String)> 
         .collect()
 }
 
+/// The ids that pods with users of their own share out among them.
+fn user_namespaces(settings: &Settings) -> Result<UserNamespaces> {
+    let configuration = settings.configuration();
+    let configured = configuration.user_namespaces.as_ref();
+    let ids_per_pod = configured
+        .and_then(|namespaces| namespaces.ids_per_pod)
+        .filter(|ids| *ids != 0)
+        .map_or(Ok(DEFAULT_IDS_PER_POD), u32::try_from)
+        .context("userNamespaces.idsPerPod")?;
+    let range = match subordinate_ids().context("find out the ids of user kubelet")? {
+        Some((users, groups)) => IdRange::from_subordinate_ids(&users, &groups)?,
+        None => IdRange::whole(ids_per_pod),
+    };
+    let max_pods = u32::try_from(configuration.max_pods).unwrap_or(0);
+    UserNamespaces::new(range, ids_per_pod, max_pods).context("ids for pods with users of their own")
+}
+
 fn status_gates(settings: &Settings) -> StatusGates {
     let gates = settings.gates();
     StatusGates {
@@ -167,17 +220,21 @@ fn node_configuration(
     settings: &Settings,
     found: &NodeFound<'_>,
     root_dir: &Path,
+    allocatable: &Amounts,
 ) -> Result<NodeConfiguration> {
     let kernel = KernelFacts::read(found.cgroup);
     let root = root_dir.to_str().context("--root-dir is no text")?;
-    let mut node = NodeConfiguration::new(settings, root, resolver(settings)?, node_facts(found, &kernel));
+    let mut node = NodeConfiguration::new(
+        settings,
+        root,
+        resolver(settings)?,
+        node_facts(found, &kernel, allocatable),
+    );
     if node.pod_logs_dir.is_empty() {
         DEFAULT_POD_LOGS_DIR.clone_into(&mut node.pod_logs_dir);
     }
     node.cgroup_driver = CgroupDriver::by_name(found.cgroup_driver);
     node.seccomp_default |= settings.flags().seccomp_default;
-    // Nobody makes and removes the pods' cgroups yet: the runtime's own parent is used until then.
-    node.cgroups_per_qos = false;
     node.thermal_throttle_paths = kernel.thermal_throttle_paths;
     node.is_selinux_enabled = kernel.is_selinux_enabled;
     node.node_ips = node_addresses(&settings.flags().node_ip);
@@ -221,19 +278,8 @@ fn resolver(settings: &Settings) -> Result<Option<ResolvConf>> {
     }
 }
 
-fn node_facts(found: &NodeFound<'_>, kernel: &KernelFacts) -> NodeFacts {
+fn node_facts(found: &NodeFound<'_>, kernel: &KernelFacts, allocatable: &Amounts) -> NodeFacts {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let mut allocatable = Amounts::default();
-    let amounts = [
-        (CPU, found.machine.processors.to_string()),
-        (MEMORY, found.machine.memory_bytes.to_string()),
-    ];
-    for (name, text) in amounts {
-        // Whole numbers are quantities.
-        if let Ok(quantity) = text.parse() {
-            allocatable.set(name, quantity);
-        }
-    }
     NodeFacts {
         cgroup: match found.cgroup {
             CgroupVersion::V1 => rubelet_resources::rules::CgroupVersion::V1,
@@ -248,6 +294,6 @@ fn node_facts(found: &NodeFound<'_>, kernel: &KernelFacts) -> NodeFacts {
         memory_capacity_bytes: signed(found.machine.memory_bytes),
         swap_capacity_bytes: signed(found.machine.swap_bytes),
         has_swap_controller: kernel.has_swap_controller,
-        allocatable,
+        allocatable: allocatable.clone(),
     }
 }

@@ -7,13 +7,17 @@
     reason = "the program is the composition root"
 )]
 
+mod admission;
 mod agent;
+mod cgroups;
 mod drain;
 mod files;
 mod logging;
+mod network;
 mod node_report;
 mod signals;
 mod startup;
+mod volumes;
 mod why;
 
 use std::process::ExitCode;

@@ -19,7 +19,9 @@ use rubelet_wire::cri::v1::CgroupDriver;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::{self, NodeFound};
+use crate::cgroups;
 use crate::drain::{Drained, drain};
+use crate::network;
 use crate::node_report;
 use crate::signals::StopSignals;
 
@@ -140,6 +142,7 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     node_report::log_runtime(&configuration.container_runtime_endpoint, &version);
     let driver = cgroup_driver(&cri, &configuration.cgroup_driver).await?;
     let machine = Machine::read();
+    cgroups::settle_machine(settings, &machine)?;
     let name = settings
         .flags()
         .node_name(&machine.hostname)
@@ -152,12 +155,18 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         cgroup_driver: &driver,
         runtime_name: &version.runtime_name,
     };
-    let (ports, events) = agent::ports(settings, &cri, &name);
+    let agent_settings = agent::settings(settings, &found)?;
+    let (mut ports, events) = agent::ports(settings, &cri, &agent_settings);
     let (files, clock) = (Arc::clone(&ports.file_reader), Arc::clone(&ports.clock));
     // A node whose ports or root directory another one has must not touch a pod.
     let server = Server::listen(Arc::clone(settings), &name, files);
     let server = server.await.context("serve the node's HTTP API")?;
-    let (agent, fatal) = rubelet_agent::start(ports, agent::settings(settings, &found)?);
+    ports.cgroups = cgroups::start(settings, &found, &agent_settings.node).await?;
+    if let Some(adjustment) = configuration.oom_score_adj {
+        tokio::spawn(cgroups::keep_oom_score(adjustment));
+    }
+    network::keep_helper_chains(settings, &ports);
+    let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
     let server = server.serve(ServeOptions {
         cgroup_driver: driver,
         pods: Arc::new(agent.with_events(move || events.snapshot())),

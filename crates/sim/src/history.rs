@@ -120,6 +120,24 @@ pub enum Fact {
     TreeRemoved {
         path: PathBuf,
     },
+    /// A pod has its cgroup.
+    CgroupMade {
+        uid: String,
+    },
+    /// A pod's cgroup is gone, with whatever was in it.
+    CgroupGone {
+        uid: String,
+    },
+    /// A volume of a pod is ready to be used.
+    VolumeStands {
+        uid: String,
+        volume: String,
+    },
+    /// A volume of a pod is not there any more.
+    VolumeGone {
+        uid: String,
+        volume: String,
+    },
     /// What rubelet says about its pods.
     Published {
         pods: Vec<Arc<Pod>>,

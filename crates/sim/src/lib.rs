@@ -8,7 +8,9 @@
     reason = "a support crate: its program reads files and its tests use threads"
 )]
 
+pub mod cgroups;
 pub mod checks;
+pub mod dialer;
 pub mod dice;
 pub mod edges;
 pub mod executor;
@@ -20,6 +22,7 @@ pub mod replay;
 pub mod runtime;
 pub mod scenario;
 pub mod trace;
+pub mod volumes;
 mod world;
 
 pub use rubelet_lifecycle::deliberate::Bug;

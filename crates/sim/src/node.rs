@@ -6,21 +6,34 @@ use std::time::Duration;
 
 use rubelet_agent::AgentSettings;
 use rubelet_agent::settings::{FileSource, HttpSource};
+use rubelet_cgroups::CgroupSettings;
 use rubelet_config::gates::{FeatureGates, Gate};
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};
 use rubelet_lifecycle::status::StatusGates;
+use rubelet_lifecycle::user_namespaces::{DEFAULT_IDS_PER_POD, IdRange, UserNamespaces};
+use rubelet_resources::admission::need::Need;
+use rubelet_resources::admission::{Allocatable, NodeIdentity, NodeTerms};
 use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::CgroupDriver;
+use rubelet_resources::node_cgroup::{Enforcement, Reservation};
 use rubelet_resources::{CgroupVersion, NodeFacts, Rules};
 
+use rubelet_ports::{Clock, EventRecorder};
+use rubelet_storage::{StorageGates, StorageNode};
+use rubelet_volumes::{Volumes, VolumesPorts, VolumesSettings};
+
+use crate::executor::Life;
 use crate::scenario::Scenario;
+use crate::volumes::SimVolumes;
 
 pub const NODE_NAME: &str = "sim";
 pub const MANIFESTS: &str = "/etc/manifests";
 pub const ROOT: &str = "/var/lib/rubelet";
 pub const POD_LOGS: &str = "/var/log/pods";
 pub const CONTAINER_LOGS: &str = "/var/log/containers";
+/// What pods may request in sum.
+pub const MILLI_CPU: i64 = 4000;
 pub const URL: &str = "http://pods.test/";
 
 /// So slow that what only the regular resync would heal is found as a lost wake-up.
@@ -57,7 +70,9 @@ pub fn settings(scenario: &Scenario) -> AgentSettings {
         }),
         sync_frequency: SYNC_FREQUENCY,
         node: configuration(),
+        user_namespaces: user_namespaces(),
         status_gates: StatusGates::default(),
+        admission: admission(),
         crash_backoff: BackoffLimits::default(),
         garbage: rubelet_lifecycle::garbage::GarbageLimits::default(),
         gate: gates(),
@@ -66,7 +81,54 @@ pub fn settings(scenario: &Scenario) -> AgentSettings {
     }
 }
 
-fn configuration() -> NodeConfiguration {
+/// A node with room for a dozen pods, so that some are refused.
+fn admission() -> NodeTerms {
+    NodeTerms {
+        identity: NodeIdentity {
+            name: NODE_NAME.to_owned(),
+            labels: std::collections::BTreeMap::new(),
+        },
+        allocatable: Allocatable {
+            resources: Need {
+                milli_cpu: MILLI_CPU,
+                ..Need::default()
+            },
+            pods: 110,
+        },
+        ..NodeTerms::default()
+    }
+}
+
+/// Every id but the node's own.
+fn user_namespaces() -> UserNamespaces {
+    let range = IdRange::whole(DEFAULT_IDS_PER_POD);
+    // The whole range is big enough for any node.
+    match UserNamespaces::new(range, DEFAULT_IDS_PER_POD, 1) {
+        Ok(namespaces) => namespaces,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The node's cgroups, with nothing reserved.
+#[must_use]
+pub fn cgroups() -> CgroupSettings {
+    let node = configuration();
+    CgroupSettings {
+        cgroup_root: node.cgroup_root,
+        driver: node.cgroup_driver,
+        rules: node.rules,
+        facts: node.facts,
+        capacity: Amounts::default(),
+        reservation: Reservation::default(),
+        enforcement: Enforcement::default(),
+        cpus: String::new(),
+        system_reserved_cgroup: String::new(),
+        kube_reserved_cgroup: String::new(),
+    }
+}
+
+#[must_use]
+pub fn configuration() -> NodeConfiguration {
     NodeConfiguration {
         pod_logs_dir: POD_LOGS.to_owned(),
         cluster_domain: "cluster.local".to_owned(),
@@ -81,6 +143,7 @@ fn configuration() -> NodeConfiguration {
         seccomp_root: format!("{ROOT}/seccomp"),
         thermal_throttle_paths: Vec::new(),
         is_selinux_enabled: false,
+        has_stop_signals: false,
         rules: Rules::default(),
         facts: NodeFacts {
             cgroup: CgroupVersion::V2,
@@ -92,4 +155,34 @@ fn configuration() -> NodeConfiguration {
             allocatable: Amounts::default(),
         },
     }
+}
+
+/// The volumes of pods on the simulated machine.
+#[must_use]
+pub fn volumes(
+    settings: &AgentSettings,
+    clock: &Arc<dyn Clock>,
+    life: &Life,
+    events: Arc<dyn EventRecorder>,
+    machine: &SimVolumes,
+) -> Volumes {
+    let node = &settings.node;
+    let ports = VolumesPorts {
+        clock: Arc::clone(clock),
+        spawner: Arc::new(life.clone()),
+        events,
+        reader: Arc::new(machine.clone()),
+        writer: Arc::new(machine.clone()),
+    };
+    let settings = VolumesSettings {
+        root_dir: settings.root_dir.clone(),
+        node: StorageNode {
+            rules: node.rules.clone(),
+            facts: node.facts.clone(),
+            node_ips: node.node_ips.clone(),
+            is_selinux_enabled: node.is_selinux_enabled,
+            gates: StorageGates::default(),
+        },
+    };
+    Volumes::new(ports, settings)
 }

@@ -10,7 +10,6 @@ use rubelet_agent::recorder::{Entry, RECORD_VERSION, Record, actions_in_words};
 use rubelet_lifecycle::plan::{PlanInput, plan_containers};
 use rubelet_lifecycle::pod_state::step;
 use rubelet_lifecycle::restart::RestartGates;
-use rubelet_model::observation::ProbeResults;
 
 /// What came out of a dump.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,15 +55,17 @@ pub fn replay(dump: &str) -> Result<Replayed> {
             }
             Entry::Plan {
                 at,
+                pod,
                 observation,
+                probes,
                 backoff,
                 restarting_all,
                 actions,
             } => {
                 let plan = plan_containers(&PlanInput {
-                    pod: &record.pod,
+                    pod: pod.as_deref().unwrap_or(&record.pod),
                     observation,
-                    probes: &ProbeResults::default(),
+                    probes,
                     backoff,
                     gates: RestartGates::default(),
                     restarting_all: *restarting_all,

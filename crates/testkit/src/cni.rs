@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::scope::Scope;
 
@@ -56,14 +56,32 @@ impl PodNetwork {
                 { "type": "portmap", "capabilities": { "portMappings": true } },
             ],
         });
-        let file = conf_dir.join("10-pods.conflist");
-        fs::write(&file, serde_json::to_vec_pretty(&conf)?)
-            .with_context(|| format!("write {}", file.display()))?;
-        Ok(Self {
+        let network = Self {
             bridge,
             prefix,
             conf_dir,
-        })
+        };
+        network.write(&conf)?;
+        Ok(network)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.conf_dir.join("10-pods.conflist")
+    }
+
+    fn write(&self, conf: &Value) -> Result<()> {
+        let file = self.file();
+        fs::write(&file, serde_json::to_vec_pretty(conf)?)
+            .with_context(|| format!("write {}", file.display()))
+    }
+
+    /// Lets a plugin limit the bandwidth of pods that ask for it. A containerd that runs has to be started again.
+    pub fn limit_bandwidth(&self) -> Result<()> {
+        let mut conf: Value =
+            serde_json::from_slice(&fs::read(self.file())?).context("the network's configuration")?;
+        let plugins = conf["plugins"].as_array_mut().context("a list of plugins")?;
+        plugins.push(json!({ "type": "bandwidth", "capabilities": { "bandwidth": true } }));
+        self.write(&conf)
     }
 
     /// The bridge's name, which is the network's name too.

@@ -28,6 +28,7 @@ use k8s_openapi::api::core::v1::Pod;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::cgroup_tree::CgroupTree;
 use crate::containerd::Containerd;
 use crate::process::{Process, spawn, tail};
 use crate::scope::Scope;
@@ -44,6 +45,8 @@ pub const DEADLINE: Duration = Duration::from_secs(90);
 /// Lists of pods younger than this are shared, so that many waiting scenarios do not load what they watch.
 const LIST_AGE: Duration = Duration::from_millis(40);
 const TAIL_LINES: usize = 40;
+/// Processes that a pod may have: room for every test but the one that asks for more.
+pub const POD_PIDS_LIMIT: i64 = 300;
 
 /// How a node differs from the plain one.
 pub struct Options {
@@ -82,6 +85,8 @@ pub struct Node {
     read_only: String,
     healthz: String,
     process: Option<Process>,
+    /// Killed, but perhaps not ended: a call of theirs hangs in the kernel.
+    abandoned: Vec<Process>,
     list: Mutex<Option<(Instant, Vec<Pod>)>>,
 }
 
@@ -99,6 +104,7 @@ impl Node {
         for directory in ["manifests", "root", "pki", "pod-logs", "volume-plugins"] {
             fs::create_dir_all(dir.join(directory)).with_context(|| format!("create {directory}"))?;
         }
+        peer::share(&dir.join("root"))?;
         let (read_only, healthz) = (scope.port()?, scope.port()?);
         let mut configuration = configuration(&dir, endpoint, &scope.cgroup_root());
         configuration["port"] = json!(scope.port()?);
@@ -106,6 +112,9 @@ impl Node {
         configuration["healthzPort"] = json!(healthz);
         for (field, value) in options.configuration.as_object().into_iter().flatten() {
             configuration[field] = value.clone();
+        }
+        if configuration["cgroupsPerQOS"] == true {
+            CgroupTree::at(scope.cgroup_root()).make()?;
         }
         let file = dir.join("kubelet.yaml");
         // Every JSON document is a YAML document.
@@ -127,6 +136,7 @@ impl Node {
             read_only: format!("127.0.0.1:{read_only}"),
             healthz: format!("127.0.0.1:{healthz}"),
             process: None,
+            abandoned: Vec::new(),
             list: Mutex::default(),
         })
     }
@@ -211,6 +221,14 @@ impl Node {
         let mut process = self.process.take().context("the kubelet does not run")?;
         process.signal(Signal::KILL)?;
         process.wait(DEADLINE).map(|_| ())
+    }
+
+    /// Kills the kubelet and does not wait for its end, which does not come as long as a call of it hangs in the kernel.
+    pub fn abandon(&mut self) -> Result<()> {
+        let process = self.process.take().context("the kubelet does not run")?;
+        process.signal(Signal::KILL)?;
+        self.abandoned.push(process);
+        Ok(())
     }
 
     /// Ends the kubelet with SIGTERM; pods go on running.
@@ -386,7 +404,7 @@ impl Node {
     }
 }
 
-/// What keeps a kubelet inside its directories and off the machine's packet filter and cgroups.
+/// What keeps a kubelet inside its directories and its cgroup, and off the machine's packet filter.
 fn configuration(dir: &Path, endpoint: &str, cgroup_root: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -402,9 +420,9 @@ fn configuration(dir: &Path, endpoint: &str, cgroup_root: &str) -> Value {
         "fileCheckFrequency": "1h",
         "failCgroupV1": false,
         "cgroupDriver": "cgroupfs",
-        "cgroupsPerQOS": false,
-        "enforceNodeAllocatable": [],
+        "cgroupsPerQOS": true,
         "cgroupRoot": cgroup_root,
+        "podPidsLimit": POD_PIDS_LIMIT,
         "makeIPTablesUtilChains": false,
         "oomScoreAdj": 0,
         "failSwapOn": false,

@@ -3,14 +3,18 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
 use crate::Program;
 
 /// Whatever `--root-dir` says, upstream's kubelet takes over the device plugin socket below `/var/lib/kubelet` and writes to
-/// `/var/log`: each gets file systems of its own there.
-const OWN_DIRECTORIES: &str =
-    r#"mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /var/log && exec "$@""#;
+/// `/var/log`: each gets file systems of its own there, which nobody else sees.
+const OWN_DIRECTORIES: &str = r#"for dir in /var/lib /var/log; do
+    mount --make-private "$(findmnt --noheadings --output TARGET --target "$dir" | tail -n 1)" || exit 1
+    mount -t tmpfs tmpfs "$dir" || exit 1
+done
+exec "$@""#;
 
 /// A command that runs upstream's kubelet; arguments can be added.
 pub fn kubelet() -> Result<Command> {
@@ -21,7 +25,14 @@ pub fn kubelet() -> Result<Command> {
 pub fn confined(kubelet: &Path) -> Command {
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "sh", "-c", OWN_DIRECTORIES, "kubelet"])
+        .args(["--mount", "--propagation", "unchanged"])
+        .args(["sh", "-c", OWN_DIRECTORIES, "kubelet"])
         .arg(kubelet);
     command
+}
+
+/// Makes a kubelet's root directory one whose mounts the runtime sees too, although the kubelet has a mount namespace of its own.
+pub fn share(root: &Path) -> Result<()> {
+    mount_bind(root, root).with_context(|| format!("bind {} to itself", root.display()))?;
+    mount_change(root, MountPropagationFlags::SHARED).with_context(|| format!("share {}", root.display()))
 }

@@ -1,6 +1,7 @@
 //! The standard gRPC health service (`grpc.health.v1.Health/Check`), with a state that HTTP requests switch.
 //!
-//! It answers for the server as a whole (no service named) and for the service `test`; others are unknown.
+//! It answers for the server as a whole (no service named) and for the services `test` and `arrive-…`, and notes when the latter are
+//! asked for; others are unknown.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,6 +19,8 @@ use tonic_prost::ProstCodec;
 use crate::serve::Shared;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
+/// Services that are asked for to note when.
+const ARRIVAL: &str = "arrive-";
 const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
 
@@ -49,8 +52,13 @@ impl UnaryService<HealthCheckRequest> for Health {
         } else {
             SERVING
         };
+        let is_arrival = service.starts_with(ARRIVAL);
+        if is_arrival {
+            self.0.lock().arrive(&service);
+        }
         Box::pin(async move {
             match service.as_str() {
+                _ if is_arrival => Ok(Response::new(HealthCheckResponse { status })),
                 "" | "test" => Ok(Response::new(HealthCheckResponse { status })),
                 _ => Err(Status::not_found("unknown service")),
             }

@@ -38,7 +38,19 @@ struct Answer {
     delay: Duration,
     /// The process ends with this code once the answer is out.
     exit: Option<u8>,
+    rudeness: Option<Rudeness>,
 }
+
+/// What a server does that should not.
+#[derive(Clone, Copy)]
+enum Rudeness {
+    /// Hangs up without an answer.
+    Reset,
+    /// Answers with as much as anybody takes, up to 100 MB.
+    Endless,
+}
+
+const ENDLESS_BYTES: usize = 100 << 20;
 
 impl Answer {
     fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
@@ -48,6 +60,14 @@ impl Answer {
             body: body.into(),
             delay: Duration::ZERO,
             exit: None,
+            rudeness: None,
+        }
+    }
+
+    fn rude(rudeness: Rudeness) -> Self {
+        Self {
+            rudeness: Some(rudeness),
+            ..Self::new(200, "")
         }
     }
 }
@@ -66,6 +86,17 @@ async fn converse(mut stream: TcpStream, peer: SocketAddr, shared: Shared) {
         let close = request
             .header("connection")
             .is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        match answer.rudeness {
+            Some(Rudeness::Reset) => {
+                let _ = stream.set_zero_linger();
+                return;
+            }
+            Some(Rudeness::Endless) => {
+                let _ = write_endless(&mut stream).await;
+                return;
+            }
+            None => {}
+        }
         let written = write_answer(&mut stream, &answer, request.method == "HEAD").await;
         if let Some(code) = answer.exit {
             println!("exit {code}");
@@ -135,6 +166,16 @@ async fn write_answer(stream: &mut TcpStream, answer: &Answer, head_only: bool) 
     stream.flush().await
 }
 
+async fn write_endless(stream: &mut TcpStream) -> std::io::Result<()> {
+    let head = format!("HTTP/1.1 200 Status\r\nContent-Length: {ENDLESS_BYTES}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    let part = vec![b'x'; 64 << 10];
+    for _ in 0..ENDLESS_BYTES / part.len() {
+        stream.write_all(&part).await?;
+    }
+    stream.flush().await
+}
+
 fn answer(request: &Request, shared: &Shared) -> Answer {
     *shared.lock().hits.entry(request.path.clone()).or_default() += 1;
     let parts: Vec<&str> = request.path.split('/').skip(1).collect();
@@ -181,6 +222,12 @@ fn route(parts: &[&str], request: &Request, shared: &Shared) -> Option<Answer> {
                 ..Answer::new(code.parse().ok()?, "")
             }
         }
+        ["circle"] => Answer {
+            location: Some("/circle".to_owned()),
+            ..Answer::new(302, "")
+        },
+        ["reset"] => Answer::rude(Rudeness::Reset),
+        ["endless"] => Answer::rude(Rudeness::Endless),
         ["ready"] => health(shared.lock().not_ready),
         ["live"] => health(shared.lock().not_live),
         [what @ ("ready" | "live" | "grpc"), to @ ("on" | "off")] => {
@@ -216,6 +263,11 @@ fn route(parts: &[&str], request: &Request, shared: &Shared) -> Option<Answer> {
                     .collect::<String>(),
             )
         }
+        ["arrive", name] => {
+            shared.lock().arrive(name);
+            Answer::new(200, "ok\n")
+        }
+        ["arrivals"] => Answer::new(200, shared.lock().take_arrivals()),
         ["memory", bytes] => {
             let bytes = bytes.parse().ok()?;
             shared.lock().eaten.push(memory::eat(bytes));

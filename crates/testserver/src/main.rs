@@ -23,7 +23,7 @@ use std::time::Duration;
 use arguments::Arguments;
 
 const USAGE: &str = "\
-usage: server [serve] [--http PORT] [--tcp PORT] [--grpc PORT] [--bind ADDRESS] [--not-ready] [--not-live]
+usage: server [serve] [--http PORT] [--tcp PORT] [--grpc PORT] [--doors COUNT] [--bind ADDRESS] [--not-ready] [--not-live]
                       [--on-term exit|ignore] [--term-code CODE] [--term-delay-ms MS]
        server exit CODE [--after-ms MS] [--message TEXT]
        server memory BYTES [--step-bytes BYTES] [--then exit|hold]

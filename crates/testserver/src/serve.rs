@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::net::TcpListener;
 
@@ -10,6 +11,8 @@ use crate::signals::OnTerm;
 use crate::{Outcome, health, http, runtime, signals};
 
 const DEFAULT_HTTP_PORT: u16 = 8080;
+/// The port of the first door; the others follow.
+const FIRST_DOOR: u16 = 10_000;
 
 /// What requests change and others see.
 #[derive(Default)]
@@ -20,6 +23,30 @@ pub(crate) struct State {
     pub(crate) signals: Vec<&'static str>,
     pub(crate) hits: BTreeMap<String, u64>,
     pub(crate) eaten: Vec<Vec<u8>>,
+    /// When somebody came, by what they asked for, in microseconds of the wall clock.
+    pub(crate) arrivals: BTreeMap<String, Vec<u128>>,
+}
+
+impl State {
+    pub(crate) fn arrive(&mut self, name: &str) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.arrivals
+            .entry(name.to_owned())
+            .or_default()
+            .push(now.as_micros());
+    }
+
+    /// One name a line with its times, which are forgotten.
+    pub(crate) fn take_arrivals(&mut self) -> String {
+        let taken = std::mem::take(&mut self.arrivals);
+        taken
+            .into_iter()
+            .map(|(name, times)| {
+                let times: Vec<String> = times.iter().map(ToString::to_string).collect();
+                format!("{name} {}\n", times.join(" "))
+            })
+            .collect()
+    }
 }
 
 /// The state, shared by all connections.
@@ -37,6 +64,7 @@ pub(crate) fn run(arguments: &mut Arguments) -> Outcome {
     let mut http_port = arguments.number("--http")?;
     let tcp_port: Option<u16> = arguments.number("--tcp")?;
     let grpc_port: Option<u16> = arguments.number("--grpc")?;
+    let doors: u16 = arguments.number("--doors")?.unwrap_or(0);
     let on_term = OnTerm::from_arguments(arguments)?;
     let shared = Shared::default();
     shared.lock().not_ready = arguments.switch("--not-ready");
@@ -52,6 +80,10 @@ pub(crate) fn run(arguments: &mut Arguments) -> Outcome {
         }
         if let Some(port) = tcp_port {
             tokio::spawn(echo(listen("tcp", &bind, port).await?));
+        }
+        for door in 0..doors {
+            let port = FIRST_DOOR + door;
+            tokio::spawn(door_of(listen("door", &bind, port).await?, shared.clone()));
         }
         if let Some(port) = grpc_port {
             tokio::spawn(health::serve(listen("grpc", &bind, port).await?, shared.clone()));
@@ -70,6 +102,17 @@ async fn listen(what: &str, bind: &str, port: u16) -> Result<TcpListener, String
         .map_err(|error| format!("{what}: {error}"))?;
     println!("{what} on {address}");
     Ok(listener)
+}
+
+/// Notes who comes, and closes again.
+async fn door_of(listener: TcpListener, shared: Shared) {
+    let name = listener
+        .local_addr()
+        .map(|address| format!("door-{}", address.port()));
+    let name = name.unwrap_or_default();
+    while listener.accept().await.is_ok() {
+        shared.lock().arrive(&name);
+    }
 }
 
 /// Gives back what it gets.

@@ -176,7 +176,7 @@ fn repeated_events_are_logged_with_growing_gaps() {
             uid: String::new(),
             container: None,
             event_type: EventType::Normal,
-            reason: "BackOff",
+            reason: "BackOff".into(),
             message: String::new(),
         });
         if log.note(&key, &pod("a")).is_some() {

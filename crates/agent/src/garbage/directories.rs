@@ -1,6 +1,7 @@
 //! Directories of pods that are gone: logs, and what the agent itself put on disk.
 //!
-//! Owns their removal. A directory stays while the runtime has anything of its pod, and nothing is removed across a mount.
+//! Owns their removal. A directory stays while the runtime has anything of its pod, or while a volume of it does not go;
+//! nothing is removed across a mount.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -30,8 +31,14 @@ impl GarbageCollector {
         report: &mut GarbageReport,
     ) {
         let directory = self.settings.pod_logs_dir.clone();
-        self.remove_directories(directory, pod_of_log_directory, (scope, view, occupied), report)
-            .await;
+        self.remove_directories(
+            directory,
+            pod_of_log_directory,
+            (scope, view, occupied),
+            false,
+            report,
+        )
+        .await;
     }
 
     pub(super) async fn collect_pod_directories(
@@ -43,7 +50,7 @@ impl GarbageCollector {
     ) {
         let directory = self.settings.root_dir.join(PODS_DIRECTORY);
         let pod = |name: &str| Some(PodUid::from(name));
-        self.remove_directories(directory, pod, (scope, view, occupied), report)
+        self.remove_directories(directory, pod, (scope, view, occupied), true, report)
             .await;
     }
 
@@ -53,6 +60,7 @@ impl GarbageCollector {
         parent: PathBuf,
         pod: impl Fn(&str) -> Option<PodUid>,
         (scope, view, occupied): (&GarbageScope, FateView<'_>, &BTreeSet<PodUid>),
+        has_volumes: bool,
         report: &mut GarbageReport,
     ) {
         let entries = match self.ports.file_reader.list(&parent).await {
@@ -72,6 +80,14 @@ impl GarbageCollector {
                 continue;
             }
             let path = parent.join(&entry.name);
+            if has_volumes && let Err(failure) = self.ports.volumes.tear_down(&uid).await {
+                report.add_problem(path.display().to_string(), &failure.into());
+                continue;
+            }
+            // Taking volumes down takes its time.
+            if !view().may_content_go(&uid) {
+                continue;
+            }
             match self.ports.file_writer.remove_tree(&path).await {
                 Ok(()) => report.paths.push(path),
                 Err(error) => report.add_problem(path.display().to_string(), &error.into()),

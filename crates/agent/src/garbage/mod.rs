@@ -4,6 +4,7 @@
 //! nothing left. What may go is decided by [`rubelet_lifecycle::garbage`]. It must not know the sync loop: whether a pod is
 //! wanted comes as a [`FateView`].
 
+mod cgroups;
 mod directories;
 mod logs;
 
@@ -21,7 +22,10 @@ use rubelet_lifecycle::garbage::{
 use rubelet_lifecycle::observe::pod_uid_of;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{ContainerId, PodUid, SandboxId};
-use rubelet_ports::{Clock, FileError, FileReader, FileWriter, RuntimeError, RuntimeReader, RuntimeWriter};
+use rubelet_ports::{
+    CgroupError, Clock, FileError, FileReader, FileWriter, PodCgroups, PodVolumes, RuntimeError,
+    RuntimeReader, RuntimeWriter, VolumeFailure,
+};
 use rubelet_wire::cri::v1;
 use thiserror::Error;
 
@@ -78,6 +82,8 @@ pub struct GarbageReport {
     pub sandboxes: Vec<SandboxId>,
     /// Log directories, pod directories and links.
     pub paths: Vec<PathBuf>,
+    /// Pods whose cgroups were removed.
+    pub cgroups: Vec<PodUid>,
     /// Why something stays, by what it is.
     pub problems: BTreeMap<String, String>,
 }
@@ -94,6 +100,10 @@ pub enum GarbageError {
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
     File(#[from] FileError),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error(transparent)]
+    Volumes(#[from] VolumeFailure),
 }
 
 /// The edges that collecting needs.
@@ -104,6 +114,8 @@ pub struct GarbagePorts {
     pub runtime_writer: Arc<dyn RuntimeWriter>,
     pub file_reader: Arc<dyn FileReader>,
     pub file_writer: Arc<dyn FileWriter>,
+    pub volumes: Arc<dyn PodVolumes>,
+    pub cgroups: Arc<dyn PodCgroups>,
 }
 
 impl From<&AgentPorts> for GarbagePorts {
@@ -114,6 +126,8 @@ impl From<&AgentPorts> for GarbagePorts {
             runtime_writer: Arc::clone(&ports.runtime_writer),
             file_reader: Arc::clone(&ports.file_reader),
             file_writer: Arc::clone(&ports.file_writer),
+            volumes: Arc::clone(&ports.volumes),
+            cgroups: Arc::clone(&ports.cgroups),
         }
     }
 }
@@ -195,6 +209,7 @@ impl GarbageCollector {
         }
         let found = self.collect_sandboxes(scope, view, report).await?;
         let occupied = occupied_pods(&found, report);
+        self.collect_cgroups(scope, view, &occupied, report).await;
         self.collect_log_directories(scope, view, &occupied, report).await;
         if *scope == GarbageScope::Node {
             self.collect_log_links(&found, report).await;

@@ -26,6 +26,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::files::{ContainerFiles, create_container_files, restart_count_from_logs};
 use super::sandbox::{ActiveSandbox, IN_FLIGHT_LOOK, outcome_is_unknown};
 use super::stop::not_found_is_fine;
+use super::volumes::VolumeImages;
 use super::{PodJob, Stop};
 use crate::garbage::{LogLink, link_log, remove_logs};
 
@@ -33,7 +34,7 @@ use crate::garbage::{LogLink, link_log, remove_logs};
 pub(super) type PresentImages = BTreeMap<String, Option<PresentImage>>;
 
 /// Why a container did not start, or when it is worth another try.
-type Started = Result<(), Retry>;
+pub(super) type Started = Result<(), Retry>;
 
 /// A start on its way.
 struct Start<'a> {
@@ -41,6 +42,7 @@ struct Start<'a> {
     kind: ContainerKind,
     restart_count: u32,
     observation: &'a PodObservation,
+    volume_images: VolumeImages,
 }
 
 impl PodJob {
@@ -102,7 +104,9 @@ impl PodJob {
                 .newest_container(&container.name)
                 .map_or(0, |seen| seen.restart_count);
             // Also when it fails: the answer may be lost and the container run, so only a new look may make another one.
-            return self.run_created(&container.name, &created, count, permit).await;
+            return self
+                .run_created(&container, &created, count, sandbox, permit)
+                .await;
         }
         let image = match image {
             Some(image) => {
@@ -127,6 +131,10 @@ impl PodJob {
                 }
             }
         };
+        let volume_images = match self.volume_images(&container, sandbox, permit).await? {
+            Ok(images) => images,
+            Err(retry) => return Ok(Err(retry)),
+        };
         self.take_permit(permit).await?;
         let restart_count = match observation.newest_container(&container.name) {
             Some(seen) => seen.restart_count.saturating_add(1),
@@ -149,6 +157,7 @@ impl PodJob {
             kind: start.kind,
             restart_count,
             observation,
+            volume_images,
         };
         self.create_and_start(&start, sandbox, image, permit).await
     }
@@ -160,7 +169,7 @@ impl PodJob {
         Ok(())
     }
 
-    async fn pull(
+    pub(super) async fn pull(
         &mut self,
         container: &Container,
         sandbox: &mut ActiveSandbox,
@@ -191,7 +200,7 @@ impl PodJob {
     }
 
     /// Remembers why the container waits.
-    fn start_failed(&mut self, name: &str, reason: &str, message: &str) {
+    pub(super) fn start_failed(&mut self, name: &str, reason: &str, message: &str) {
         self.waits
             .failed(format!("container {name}: {reason}: {message}"));
         let failure = StartFailure {
@@ -218,13 +227,25 @@ impl PodJob {
     ) -> Result<Started, Stop> {
         const CONFIG_ERROR: &str = "CreateContainerConfigError";
         let name = start.container.name.clone();
+        self.ensure_own_users().await?;
         let shared = Arc::clone(&self.shared);
         let files = create_container_files(&shared, &self.pod, &self.uid, &start.container, &sandbox.ips);
         let files = match self.read(format!("the files of container {name}"), files).await? {
             Ok(files) => files,
             Err(error) => return Ok(self.refuse(&name, CONFIG_ERROR, &error.to_string(), Retry::Later)),
         };
-        let inputs = self.inputs(start, sandbox, image, files);
+        let env_files = self.env_files(&start.container).await?;
+        let mounts =
+            self.container_mounts(&start.container, start.volume_images.clone(), sandbox, &env_files);
+        let mounts = match mounts.await? {
+            Ok(mounts) => mounts,
+            Err(failure) => return Ok(self.refuse(&name, CONFIG_ERROR, &failure.message, Retry::Later)),
+        };
+        let inputs = ContainerInputs {
+            mounts,
+            env_files,
+            ..self.inputs(start, sandbox, image, files)
+        };
         let config = match container_config(&self.pod, &start.container, &shared.settings.node, &inputs) {
             Ok(config) => config,
             Err(error) => return Ok(self.refuse(&name, CONFIG_ERROR, &error.to_string(), Retry::Later)),
@@ -258,7 +279,8 @@ impl PodJob {
                 }
             }
         };
-        self.run_created(&name, &id, start.restart_count, permit).await
+        self.run_created(&start.container, &id, start.restart_count, sandbox, permit)
+            .await
     }
 
     fn inputs(
@@ -285,6 +307,7 @@ impl PodJob {
             hosts_file: files.hosts_file,
             termination_message_file: files.termination_message_file,
             target_container_id: target,
+            own_users: self.work.own_users.clone(),
             ..ContainerInputs::default()
         }
     }
@@ -352,14 +375,16 @@ impl PodJob {
         }
     }
 
-    /// Starts a container that exists.
+    /// Starts a container that exists, and runs its hook.
     async fn run_created(
         &mut self,
-        name: &str,
+        container: &Container,
         id: &ContainerId,
         restart_count: u32,
+        sandbox: &ActiveSandbox,
         permit: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<Started, Stop> {
+        let name = container.name.as_str();
         // A pod that has to end meanwhile starts nothing any more, whatever has been made for it.
         self.check_cancelled()?;
         let writer = Arc::clone(&self.ports().runtime_writer);
@@ -373,7 +398,7 @@ impl PodJob {
                 self.work.containers_asked.remove(name);
                 self.restarted |= restart_count > 0;
                 self.link_log(name, id, restart_count).await;
-                Ok(Ok(()))
+                self.run_post_start(container, id, sandbox, permit).await
             }
             Err(error) => {
                 let retry = self.retry_after(&error);

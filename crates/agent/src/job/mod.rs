@@ -4,13 +4,20 @@
 //! fresh observation, executes, and looks again until nothing is left to do. It decides nothing about the pod's life: that is
 //! the state machine's part, which gets the job's outcome.
 
+mod cgroup;
 mod container;
+mod env_files;
 mod files;
+mod hooks;
+mod own_users;
+mod pre_stops;
+mod probes;
 mod sandbox;
 mod status;
 mod stop;
 mod sync;
 mod terminate;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,15 +31,18 @@ use rubelet_lifecycle::plan::{InFlightContainer, InFlightSandbox};
 use rubelet_lifecycle::pod_state::{Job, Outcome, Retry};
 use rubelet_lifecycle::status::{Eviction, StartFailures};
 use rubelet_model::Timestamp;
-use rubelet_model::observation::{PodObservation, PodUid};
+use rubelet_model::observation::{PodObservation, PodUid, ProbeResults};
 use rubelet_ports::{Moment, PodEvent, RuntimeError, RuntimeErrorKind};
+use rubelet_wire::cri::v1::UserNamespace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::observer::ObserverHandle;
 use crate::recorder::FlightRecorder;
 use crate::runtime_health::{self, RuntimeHealth};
 use crate::settings::{AgentPorts, AgentSettings};
+use crate::user_ids::UserIds;
 use crate::waits::Waits;
+use pre_stops::PreStops;
 
 /// How long a call that changes something may go on after its job was cancelled. Dropping it would leave its outcome unknown.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
@@ -54,6 +64,7 @@ pub(crate) struct Shared {
     /// Permits for stops.
     pub(crate) stops: Semaphore,
     pub(crate) started_at: Timestamp,
+    pub(crate) user_ids: UserIds,
 }
 
 /// What is known of a pod from one job to the next.
@@ -70,6 +81,10 @@ pub(crate) struct PodWork {
     pub(crate) sandbox_asked: Option<InFlightSandbox>,
     /// Containers that were asked for, with an unknown outcome, by name.
     pub(crate) containers_asked: BTreeMap<String, InFlightContainer>,
+    /// Containers that had their preStop hook.
+    pub(crate) pre_stops: PreStops,
+    /// The pod's range of user ids, once it has one.
+    pub(crate) own_users: Option<UserNamespace>,
 }
 
 impl PodWork {
@@ -82,6 +97,8 @@ impl PodWork {
             is_new_incarnation: false,
             sandbox_asked: None,
             containers_asked: BTreeMap::new(),
+            pre_stops: PreStops::default(),
+            own_users: None,
         }
     }
 }
@@ -129,6 +146,8 @@ pub(crate) struct PodJob {
     pub(crate) seen: Option<Arc<PodObservation>>,
     /// When the status was last derived.
     pub(crate) published_at: Moment,
+    /// What the probes said then.
+    pub(crate) probe_results: ProbeResults,
 }
 
 impl PodJob {

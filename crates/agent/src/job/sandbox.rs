@@ -68,6 +68,7 @@ impl PodJob {
     fn make_config(&self, attempt: u32) -> Result<Sandbox, Stop> {
         let inputs = SandboxInputs {
             attempt,
+            own_users: self.work.own_users.clone(),
             ..SandboxInputs::default()
         };
         sandbox_config(&self.pod, &self.shared.settings.node, &inputs).map_err(|error| {
@@ -98,15 +99,20 @@ impl PodJob {
             let text = "Pod sandbox changed, it will be killed and re-created.";
             self.record(PodEvent::normal("SandboxChanged", text));
         }
-        let Sandbox { config, warnings } = self.make_config(change.attempt)?;
-        for warning in warnings {
-            self.record(PodEvent::warning(warning.reason(), warning.message()));
-        }
         let directories = create_pod_directories(&self.shared, &self.pod, &self.uid);
-        if let Err(error) = self.read("the pod's directories", directories).await? {
+        let directories = self.read("the pod's directories", directories);
+        // Side by side: neither needs the other.
+        let (cgroup, directories) = join(self.create_cgroup(), directories).await;
+        cgroup?;
+        if let Err(error) = directories? {
             let text = format!("error making pod data directories: {error}");
             self.record(PodEvent::warning("Failed", text));
             return Err(self.fail(error.to_string(), Retry::Later));
+        }
+        self.ensure_own_users().await?;
+        let Sandbox { config, warnings } = self.make_config(change.attempt)?;
+        for warning in warnings {
+            self.record(PodEvent::warning(warning.reason(), warning.message()));
         }
         let writer = Arc::clone(&self.ports().runtime_writer);
         let call = writer.run_pod_sandbox(config.clone(), "");

@@ -1,14 +1,14 @@
 //! The pod's status while a job runs.
 //!
-//! Owns the call of the pure derivation with what this node knows. Results of probes, resizes and devices come with their own
-//! parts; until then they are empty.
+//! Owns the call of the pure derivation with what this node knows. Results of resizes and devices come with their own parts;
+//! until then they are empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use rubelet_lifecycle::status::{
-    Derived, NodeFacts, Phase, PodResources, Probes, Refusal, RuntimeFacts, StatusInputs, derive_status,
+    Derived, NodeFacts, Phase, PodResources, Refusal, RuntimeFacts, StatusInputs, derive_status,
     generate_status, phase_of,
 };
 use rubelet_model::observation::PodObservation;
@@ -18,11 +18,8 @@ use super::{PodJob, Progress};
 impl PodJob {
     /// Derives the status, keeps it and tells it. `ended`: nothing starts again.
     pub(super) async fn publish(&mut self, observation: &PodObservation, ended: bool) -> Option<Phase> {
+        let probes = self.probes_of(observation, ended);
         let settings = &self.shared.settings;
-        let probes = Probes {
-            agent_started_at: self.shared.started_at,
-            ..Probes::default()
-        };
         let (no_resources, no_devices, no_images) =
             (PodResources::default(), BTreeMap::new(), BTreeMap::new());
         let inputs = StatusInputs {
@@ -41,7 +38,7 @@ impl PodJob {
             image_volume_references: &no_images,
             runtime: RuntimeFacts {
                 name: &settings.runtime_name,
-                recursive_read_only: false,
+                recursive_read_only: self.supports_recursive_read_only(),
             },
             node: NodeFacts {
                 host_ips: &[],
@@ -59,7 +56,7 @@ impl PodJob {
             changed,
             refused,
             terminations: _,
-            probe_now: _,
+            probe_now,
         } = derive_status(&inputs);
         // A status that was dropped still says how the pod is; what is kept may be from before its last restart.
         let was_dropped = refused
@@ -74,6 +71,7 @@ impl PodJob {
             tracing::warn!(pod = %self.uid, %refusal, "A change of the pod's status was dropped");
             self.recorder.note(self.now(), refusal.to_string());
         }
+        self.shared.ports.probes.probe_now(&self.uid, &probe_now);
         self.published_at = self.shared.ports.clock.moment();
         if changed || self.work.status.is_none() {
             self.tell(status.clone()).await;

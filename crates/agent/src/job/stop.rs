@@ -41,7 +41,7 @@ impl PodJob {
         let all = async {
             // One turn for all of the pod: when its containers end at once, its sandbox need not stand in line behind the
             // containers of every other pod.
-            let mut turn = self.turn().await;
+            let mut turn = self.turn_without_hooks(&stop.containers).await;
             let names: Vec<&str> = stop.containers.iter().map(|one| one.name.as_str()).collect();
             let words = |name: &str| format!("Stopping container {name}");
             let stopped = self.patient(
@@ -87,7 +87,7 @@ impl PodJob {
             kill.map(|(kill, kind)| kill.message(*kind)).unwrap_or_default()
         };
         let stopped = async {
-            let mut turn = self.turn().await;
+            let mut turn = self.turn_without_hooks(&stops).await;
             let stopped = self.stop_containers(&stops, words);
             self.patient(&mut turn, STOP_PATIENCE, stopped).await
         };
@@ -114,22 +114,26 @@ impl PodJob {
         words: impl Fn(&str) -> String,
     ) -> Result<(), RuntimeError> {
         let (done, _) = watch::channel(BTreeSet::<String>::new());
-        let begun = self.ports().clock.moment();
         let one = |stop: &ContainerStop| {
             let message = words(&stop.name);
             let stop = stop.clone();
             let done = done.clone();
             async move {
+                self.record(PodEvent::normal("Killing", message).of_container(&stop.name));
+                let hook_seconds = match &stop.pre_stop {
+                    Some(hook) => self.run_pre_stop(hook, &stop).await,
+                    None => 0,
+                };
                 let clock = Arc::clone(&self.ports().clock);
+                let begun = clock.moment();
                 let mut ended = done.subscribe();
                 let turn = ended.wait_for(|ended| stop.waits_for.iter().all(|name| ended.contains(name)));
-                let limit = Duration::from_secs(u64::try_from(stop.grace_seconds).unwrap_or(0));
+                let left = u64::try_from(stop.grace_seconds - hook_seconds).unwrap_or(0);
                 // Whoever had to end first and did not within the grace period does not hold up the rest.
-                let _ = within(clock.as_ref(), limit, turn).await;
+                let _ = within(clock.as_ref(), Duration::from_secs(left), turn).await;
                 let waited = clock.moment().since(begun).as_secs();
                 let waited = i64::try_from(waited).unwrap_or(i64::MAX);
-                let grace_seconds = runtime_grace_seconds(stop.grace_seconds, 0, waited);
-                self.record(PodEvent::normal("Killing", message).of_container(&stop.name));
+                let grace_seconds = runtime_grace_seconds(stop.grace_seconds, hook_seconds, waited);
                 let writer = &self.ports().runtime_writer;
                 let call = writer.stop_container(stop.id.as_str(), grace_seconds);
                 let result = not_found_is_fine(call.await);
@@ -155,6 +159,14 @@ impl PodJob {
     async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // The limiter is never closed; without a turn the calls are made all the same.
         self.shared.stops.acquire().await.ok()
+    }
+
+    /// Hooks wait for something else than the runtime, and their containers' grace periods run meanwhile: no turn for them.
+    async fn turn_without_hooks(&self, stops: &[ContainerStop]) -> Option<SemaphorePermit<'_>> {
+        if stops.iter().any(|stop| stop.pre_stop.is_some()) {
+            return None;
+        }
+        self.turn().await
     }
 
     /// A stop that only waits for its container costs the runtime nothing and gives its turn away.

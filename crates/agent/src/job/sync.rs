@@ -10,11 +10,12 @@ use rubelet_lifecycle::plan::{
 use rubelet_lifecycle::pod_state::{Outcome, Retry};
 use rubelet_lifecycle::restart::is_sidecar;
 use rubelet_lifecycle::status::{Phase, StartFailure, conditions, find_condition};
-use rubelet_model::observation::{ContainerKind, PodObservation, ProbeResults};
+use rubelet_model::observation::{ContainerKind, PodObservation};
 use rubelet_ports::PodEvent;
 
 use super::container::PresentImages;
 use super::sandbox::ActiveSandbox;
+use super::volumes::needs_volumes;
 use super::{PodJob, Stop};
 use crate::recorder::Planned;
 use crate::runtime_health;
@@ -24,6 +25,7 @@ const MAX_ROUNDS: usize = 64;
 
 impl PodJob {
     pub(super) async fn sync(&mut self) -> Result<Outcome, Stop> {
+        self.hold_cgroup();
         self.runtime_is_ready().await?;
         if self.work.is_new_incarnation {
             self.forget_incarnation().await?;
@@ -44,6 +46,7 @@ impl PodJob {
                 self.publish(&observation, false).await;
             }
             if plan.is_quiet() {
+                self.set_up_volumes().await?;
                 return match retry {
                     Some(retry) => Err(Stop::Failed(retry)),
                     None => Ok(Outcome::Success),
@@ -53,6 +56,9 @@ impl PodJob {
                 return Err(self.fail("what was done had no effect; it is tried again", Retry::Later));
             }
             self.network_is_ready(&plan)?;
+            if needs_volumes(&plan) {
+                self.set_up_volumes().await?;
+            }
             retry = earliest(retry, self.execute(&observation, &plan).await?);
             if let Some(retry) = retry {
                 // What failed shows in the status before the next try.
@@ -89,7 +95,7 @@ impl PodJob {
         let plan = plan_containers(&PlanInput {
             pod: &self.pod,
             observation,
-            probes: &ProbeResults::default(),
+            probes: &self.probe_results,
             backoff: &self.work.backoff,
             gates: self.shared.settings.status_gates.restart,
             restarting_all,
@@ -98,7 +104,9 @@ impl PodJob {
         });
         self.recorder.plan(&Planned {
             at: now,
+            pod: &self.pod,
             observation,
+            probes: &self.probe_results,
             backoff: &self.work.backoff,
             restarting_all,
             plan: &plan,
@@ -225,7 +233,7 @@ impl PodJob {
         Ok(retry)
     }
 
-    fn kind_of(&self, name: &str) -> ContainerKind {
+    pub(super) fn kind_of(&self, name: &str) -> ContainerKind {
         let Some(spec) = &self.pod.spec else {
             return ContainerKind::Regular;
         };

@@ -9,6 +9,7 @@ use super::{PodJob, Stop};
 impl PodJob {
     /// Stops the pod within its grace period.
     pub(super) async fn terminate(&mut self, grace_seconds: i64) -> Result<Outcome, Stop> {
+        self.ports().probes.end(&self.uid);
         self.runtime_is_ready().await?;
         let observation = self.look().await?;
         self.publish(&observation, false).await;
@@ -18,6 +19,8 @@ impl PodJob {
         }
         let observation = self.look().await?;
         self.nothing_runs(&observation)?;
+        self.ports().probes.forget(&self.uid);
+        self.release_cgroup();
         self.publish(&observation, true).await;
         Ok(Outcome::Success)
     }
@@ -32,6 +35,8 @@ impl PodJob {
         }
         let observation = self.look().await?;
         self.nothing_runs(&observation)?;
+        self.release_cgroup();
+        self.remove_cgroup().await?;
         Ok(Outcome::Success)
     }
 
@@ -51,6 +56,9 @@ impl PodJob {
     /// Lets go of what the pod used beside its containers. Containers, logs and directories are garbage from here on.
     pub(super) async fn clean_up(&mut self) -> Result<Outcome, Stop> {
         self.ports().images.forget_pod(&self.uid);
+        self.tear_down_volumes().await?;
+        self.release_own_users().await?;
+        self.remove_cgroup().await?;
         Ok(Outcome::Success)
     }
 }

@@ -71,7 +71,11 @@ pub(crate) enum Sighting {
     Pod(Arc<PodObservation>),
     /// What lives in the runtime when the agent starts, before anybody looked at it: name, namespace and uid. Each of them is
     /// told of as a pod later, also when it is gone by then.
-    Living(Vec<(String, String, PodUid)>),
+    Living {
+        living: Vec<(String, String, PodUid)>,
+        /// Everybody whom the runtime has anything of, be it dead.
+        listed: BTreeSet<PodUid>,
+    },
     /// Everything that the runtime has was told once.
     FirstListDone,
 }
@@ -560,7 +564,13 @@ impl Observer {
         let owed = living.iter().cloned();
         self.owed
             .extend(owed.map(|(name, namespace, uid)| (uid, (name, namespace))));
-        let _ = self.sightings.send(Sighting::Living(living)).await;
+        let _ = self
+            .sightings
+            .send(Sighting::Living {
+                living,
+                listed: pods.keys().cloned().collect(),
+            })
+            .await;
     }
 
     async fn tell_first_list(&mut self) {

@@ -8,6 +8,7 @@ use rubelet_lifecycle::status::{Eviction, StatusGates, published_status};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, PodUid, SandboxObservation};
 use rubelet_ports::Moment;
+use rubelet_resources::admission::Refusal;
 use tokio::sync::watch;
 
 use super::explain::is_ready;
@@ -68,10 +69,10 @@ impl Entry {
     }
 }
 
-/// A pod that this node cannot run yet.
+/// A pod that this node cannot run, or not now.
 pub(super) struct Refused {
     pub(super) pod: Arc<Pod>,
-    pub(super) message: String,
+    pub(super) refusal: Refusal,
     pub(super) since: Timestamp,
 }
 

@@ -8,8 +8,8 @@ use rubelet_lifecycle::status::find_condition;
 use rubelet_model::Timestamp;
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
 
+use super::Pods;
 use super::entry::Entry;
-use super::{Pods, Refused};
 
 pub(super) fn is_ready(status: &PodStatus) -> bool {
     let conditions = status.conditions.as_deref().unwrap_or_default();
@@ -27,32 +27,13 @@ fn all(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
 
 impl Pods {
     pub(super) fn explanations(&self) -> Vec<PodExplanation> {
-        let refused = self.refused.values().map(|refused| self.explain_refused(refused));
+        let outside = self.explain_outside();
         let known = self.pods.values().map(|entry| self.explain(entry));
-        let mut explanations: Vec<PodExplanation> = refused.chain(known).collect();
+        let mut explanations: Vec<PodExplanation> = outside.into_iter().chain(known).collect();
         explanations.sort_by(|left, right| {
             (&left.namespace, &left.name, &left.uid).cmp(&(&right.namespace, &right.name, &right.uid))
         });
         explanations
-    }
-
-    fn explain_refused(&self, refused: &Refused) -> PodExplanation {
-        let metadata = &refused.pod.metadata;
-        let containers = refused.pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
-        PodExplanation {
-            namespace: metadata.namespace.clone().unwrap_or_default(),
-            name: metadata.name.clone().unwrap_or_default(),
-            uid: super::uid_of(&refused.pod),
-            phase: "Failed".to_owned(),
-            containers_ready: 0,
-            containers,
-            restarts: 0,
-            waits_for: Some(self.waiting(
-                "a manifest without what is not supported yet",
-                refused.since,
-                Some(refused.message.clone()),
-            )),
-        }
     }
 
     fn explain(&self, entry: &Entry) -> PodExplanation {
@@ -78,7 +59,7 @@ impl Pods {
         }
     }
 
-    fn waiting(
+    pub(super) fn waiting(
         &self,
         what: impl Into<String>,
         since: Timestamp,
@@ -99,9 +80,6 @@ impl Pods {
         let since = entry.resting_since.unwrap_or(self.shared.started_at);
         let last_error = entry.waits.last_error();
         match entry.state {
-            PodState::Waiting { .. } if !self.are_names_known => {
-                Some(self.waiting("the container runtime's first list of pods", since, last_error))
-            }
             PodState::Waiting { .. } => {
                 let holder = self.names.holder(&entry.full_name);
                 let holder = holder.map(ToString::to_string).unwrap_or_default();

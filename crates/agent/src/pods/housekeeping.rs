@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rubelet_lifecycle::garbage::{PodFate, PodFates};
-use rubelet_lifecycle::pod_state::{Event, PodState, UpdateKind};
+use rubelet_lifecycle::pod_state::{Event, PodState};
 use rubelet_model::observation::PodUid;
 use rubelet_ports::Moment;
 
@@ -102,12 +102,13 @@ impl Pods {
         let unknown: Vec<PodUid> = self
             .desired
             .keys()
-            .filter(|uid| !self.pods.contains_key(uid) && !self.refused.contains_key(uid))
+            .filter(|uid| !self.pods.contains_key(uid) && !self.admission.knows(uid))
             .cloned()
             .collect();
         for uid in unknown {
-            self.update(&uid, UpdateKind::Create);
+            self.let_in(&uid);
         }
+        self.admission.forget_earlier();
         let unwanted: Vec<PodUid> = self
             .seen
             .keys()

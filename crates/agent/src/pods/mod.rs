@@ -4,9 +4,12 @@
 //! runs no call itself: an effect of the state machine becomes a job, one at most per pod, and the job's outcome becomes the
 //! next event. Work is started by events; ticks are only a safety net.
 
+mod admission;
 mod entry;
 mod explain;
 mod housekeeping;
+mod outside;
+mod probes;
 mod query;
 mod sightings;
 
@@ -15,16 +18,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use rubelet_lifecycle::configuration::unsupported;
+use futures_util::stream::{BoxStream, StreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::configuration::{NodeConfiguration, unsupported};
 use rubelet_lifecycle::garbage::PodFates;
 use rubelet_lifecycle::pod_state::{
     ActiveDeadline, DEADLINE_MESSAGE, DEADLINE_REASON, Effect, EndCause, Event, Job, KillRequest, Outcome,
     PodFacts, PodState, Requeue, Retry, StaticNames, UpdateKind, active_deadline, step,
 };
-use rubelet_lifecycle::status::{Eviction, rejected_status};
+use rubelet_lifecycle::status::Eviction;
 use rubelet_model::Timestamp;
-use rubelet_model::observation::{PodObservation, PodUid};
+use rubelet_model::observation::{PodObservation, PodUid, ProbeResults};
 use rubelet_ports::{Moment, PodEvent};
 use rubelet_resources::{PodDemand, qos_class};
 use tokio::sync::{mpsc, watch};
@@ -36,13 +40,12 @@ use crate::recorder::FlightRecorder;
 use crate::sources::{Merger, PodChange, SourceSet};
 use crate::supervisor::{Panicked, Supervisor};
 use crate::waits::Waits;
-use entry::{Entry, Refused, RunningJob, full_name_of, is_waiting, uid_of};
+use admission::Admission;
+use entry::{Entry, RunningJob, full_name_of, is_waiting, uid_of};
 pub(crate) use query::Query;
 
 /// Safety net for everything that should have come by an event.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(2);
-/// Why a pod is refused that needs something which is not built yet.
-const NOT_SUPPORTED: &str = "NotSupported";
 
 /// The end of a job.
 pub(crate) struct JobDone {
@@ -55,6 +58,8 @@ pub(crate) struct JobDone {
 pub(crate) struct Inputs {
     pub(crate) sources: mpsc::Receiver<SourceSet>,
     pub(crate) sightings: mpsc::Receiver<Sighting>,
+    /// Pods whose probes say something new.
+    pub(crate) probes: BoxStream<'static, PodUid>,
     pub(crate) queries: mpsc::Receiver<Query>,
 }
 
@@ -67,15 +72,13 @@ pub(crate) struct Pods {
     merger: Merger,
     heartbeat: Heartbeat,
     desired: BTreeMap<PodUid, Arc<Pod>>,
-    refused: BTreeMap<PodUid, Refused>,
+    admission: Admission,
     pods: BTreeMap<PodUid, Entry>,
     /// What the runtime has, also of pods that nobody wants.
     seen: BTreeMap<PodUid, Arc<PodObservation>>,
     /// Pods that lived at the first list and were not looked at since.
     unseen: BTreeSet<PodUid>,
     names: StaticNames,
-    /// Static pods that came before it was known what runs under their names.
-    unqueued: Vec<PodUid>,
     wakes: BTreeSet<(Moment, PodUid)>,
     /// What lived in the runtime at the start is in line for its name.
     are_names_known: bool,
@@ -125,12 +128,11 @@ impl Pods {
             merger,
             heartbeat,
             desired: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            admission: Admission::default(),
             pods: BTreeMap::new(),
             seen: BTreeMap::new(),
             unseen: BTreeSet::new(),
             names: StaticNames::default(),
-            unqueued: Vec::new(),
             wakes: BTreeSet::new(),
             are_names_known: false,
             is_first_list_done: false,
@@ -155,6 +157,7 @@ impl Pods {
             let beat = clock.moment().since(Moment::default()).as_nanos();
             self.heartbeat
                 .store(u64::try_from(beat).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.share_room();
             if std::mem::take(&mut self.are_fates_stale) {
                 self.publish_fates();
             }
@@ -169,6 +172,7 @@ impl Pods {
                 },
                 Some(progress) = answers.progress.recv() => self.progressed(progress),
                 Some(done) = answers.done.recv() => self.job_done(done),
+                Some(uid) = inputs.probes.next() => self.probe_changed(&uid),
                 set = inputs.sources.recv(), if sources_open => match set {
                     Some(set) => self.delivered(set),
                     None => sources_open = false,
@@ -180,6 +184,7 @@ impl Pods {
                 Ok(()) = health.changed() => {
                     let is_ready = health.borrow_and_update().runtime_problem.is_none();
                     if is_ready {
+                        self.judge_waiting();
                         self.runtime_is_back();
                     }
                 }
@@ -208,7 +213,7 @@ impl Pods {
             );
         }
         let became_ready = !self.sources_ready && self.merger.seen_all();
-        for change in merged.changes {
+        for change in self.in_order(merged.changes) {
             self.changed(change);
         }
         if became_ready {
@@ -221,17 +226,17 @@ impl Pods {
     fn changed(&mut self, change: PodChange) {
         self.are_fates_stale = true;
         match change {
-            PodChange::Add(pod) => self.wanted(pod, UpdateKind::Create),
-            PodChange::Update(pod) | PodChange::Delete(pod) => self.wanted(pod, UpdateKind::Update),
+            PodChange::Add(pod) => self.wanted(uid_of(&pod), pod, UpdateKind::Create),
+            PodChange::Update(pod) | PodChange::Delete(pod) => {
+                self.wanted(uid_of(&pod), pod, UpdateKind::Update);
+            }
             PodChange::Reconcile(pod) => {
                 self.desired.insert(uid_of(&pod), pod);
             }
             PodChange::Remove(pod) => {
                 let uid = uid_of(&pod);
                 self.desired.remove(&uid);
-                if self.refused.remove(&uid).is_some() {
-                    return;
-                }
+                self.admission.left(&uid, pod);
                 // Before every source has delivered, another one may still want it.
                 if self.sources_ready {
                     self.unwanted(&uid);
@@ -254,41 +259,6 @@ impl Pods {
             };
             self.apply(uid, Event::Kill(request));
         }
-    }
-
-    fn wanted(&mut self, pod: Arc<Pod>, kind: UpdateKind) {
-        let uid = uid_of(&pod);
-        self.desired.insert(uid.clone(), Arc::clone(&pod));
-        if let Some(message) = problems_of(&pod) {
-            return self.refuse(uid, pod, message, kind);
-        }
-        let kind = match self.refused.remove(&uid) {
-            Some(_) => UpdateKind::Create,
-            None => kind,
-        };
-        self.update(&uid, kind);
-    }
-
-    /// Says that the pod cannot run here. What already runs of it is left alone.
-    fn refuse(&mut self, uid: PodUid, pod: Arc<Pod>, message: String, kind: UpdateKind) {
-        let event = PodEvent::warning(NOT_SUPPORTED, message.clone());
-        self.shared.ports.events.record(&pod, event);
-        if let Some(entry) = self.pods.get(&uid) {
-            if entry.state.ending().is_some() {
-                // When the old one is gone, the refusal is what is left.
-                return self.update(&uid, kind);
-            }
-            tracing::warn!(pod = %uid, message, "The pod's new version is not supported; the last good one goes on");
-            return;
-        }
-        let since = self.now();
-        self.refused.insert(uid, Refused { pod, message, since });
-    }
-
-    /// The status of a refused pod.
-    fn refused_status(&self, refused: &Refused) -> PodStatus {
-        let class = self.qos_class_of(&refused.pod);
-        rejected_status(class, NOT_SUPPORTED, &refused.message)
     }
 
     fn qos_class_of(&self, pod: &Pod) -> &'static str {
@@ -321,13 +291,16 @@ impl Pods {
         self.apply(uid, event);
     }
 
-    fn new_entry(&self, pod: Arc<Pod>) -> Entry {
+    fn new_entry(&mut self, pod: Arc<Pod>) -> Entry {
         let clock = &self.shared.ports.clock;
+        let mut work = PodWork::new(&self.shared.settings, clock.moment());
+        // What the incarnation before has left says nothing about this one.
+        work.is_new_incarnation = self.admission.take_reborn(&uid_of(&pod));
         Entry {
             full_name: full_name_of(&pod),
             qos_class: self.qos_class_of(&pod),
             state: PodState::Absent,
-            work: Some(PodWork::new(&self.shared.settings, clock.moment())),
+            work: Some(work),
             job: None,
             waits: Waits::new(Arc::clone(clock)),
             recorder: FlightRecorder::default(),
@@ -361,6 +334,7 @@ impl Pods {
             if entry.show(gates, now) {
                 self.log_phase(&uid);
             }
+            self.release_ended(&uid, next);
             for effect in effects {
                 events.extend(self.effect(&uid, effect));
             }
@@ -419,22 +393,10 @@ impl Pods {
     }
 
     fn queue_by_name_effect(&mut self, uid: &PodUid) -> Option<(PodUid, Event)> {
-        if !self.are_names_known {
-            if !self.unqueued.contains(uid) {
-                self.unqueued.push(uid.clone());
-            }
-            return None;
-        }
         let name = self.pods.get(uid)?.full_name.clone();
         self.names
             .queue(&name, uid)
             .then(|| (uid.clone(), Event::StartAllowed))
-    }
-
-    fn queue_by_name(&mut self, uid: &PodUid) {
-        if let Some((uid, event)) = self.queue_by_name_effect(uid) {
-            self.apply(&uid, event);
-        }
     }
 
     /// The pod is gone; a source that still has it begins anew.
@@ -443,24 +405,14 @@ impl Pods {
         if let Some(at) = entry.wake_at {
             self.wakes.remove(&(at, uid.clone()));
         }
-        self.unqueued.retain(|waiting| waiting != uid);
+        self.shared.ports.probes.forget(uid);
         self.garbage.pod_gone(uid.clone());
         let pod = self.desired.get(uid).cloned()?;
-        if self.refused.contains_key(uid) {
-            return None;
-        }
-        if let Some(message) = problems_of(&pod) {
-            // While the last good version ran, this one was only noted.
-            let since = self.now();
-            self.refused.insert(uid.clone(), Refused { pod, message, since });
+        if !self.may_begin_anew(uid, &pod) {
             return None;
         }
         let facts = PodFacts::of(&pod);
-        let mut entry = self.new_entry(pod);
-        // What the incarnation before has left says nothing about this one.
-        if let Some(work) = &mut entry.work {
-            work.is_new_incarnation = true;
-        }
+        let entry = self.new_entry(pod);
         self.pods.insert(uid.clone(), entry);
         self.publish_fates();
         let event = Event::Update {
@@ -504,6 +456,7 @@ impl Pods {
             restarted: false,
             seen: None,
             published_at: Moment::default(),
+            probe_results: ProbeResults::default(),
         };
         let (done, uid) = (self.done.clone(), uid.clone());
         self.supervisor
@@ -664,8 +617,8 @@ impl Pods {
 }
 
 /// What the pod asks for and cannot have yet, in words.
-fn problems_of(pod: &Pod) -> Option<String> {
-    let problems: Vec<String> = unsupported(pod).iter().map(ToString::to_string).collect();
+fn problems_of(pod: &Pod, node: &NodeConfiguration) -> Option<String> {
+    let problems: Vec<String> = unsupported(pod, node).iter().map(ToString::to_string).collect();
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
@@ -682,6 +635,11 @@ async fn collect_garbage(
     while let Some(scope) = scopes.recv().await {
         let view = || fates.borrow().clone();
         collector.collect(&scope, &view).await;
+        let known = view();
+        if known.sources_ready {
+            let is_known = |uid: &PodUid| known.known.contains_key(uid);
+            shared.user_ids.sweep(&shared.ports, is_known).await;
+        }
     }
 }
 

@@ -38,15 +38,17 @@ impl Pods {
     fn views(&self) -> Vec<Arc<Pod>> {
         self.desired
             .iter()
-            .map(|(uid, pod)| match (self.refused.get(uid), self.pods.get(uid)) {
-                (Some(refused), _) => {
-                    let mut pod = pod.as_ref().clone();
-                    pod.status = Some(self.refused_status(refused));
-                    Arc::new(pod)
-                }
-                (None, Some(entry)) => entry.view(),
-                (None, None) => Arc::clone(pod),
-            })
+            .map(
+                |(uid, pod)| match (self.admission.refused.get(uid), self.pods.get(uid)) {
+                    (Some(refused), _) => {
+                        let mut pod = pod.as_ref().clone();
+                        pod.status = Some(self.refused_status(refused));
+                        Arc::new(pod)
+                    }
+                    (None, Some(entry)) => entry.view(),
+                    (None, None) => Arc::clone(pod),
+                },
+            )
             .collect()
     }
 }

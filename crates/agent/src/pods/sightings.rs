@@ -21,7 +21,10 @@ impl Pods {
     pub(super) fn sighted(&mut self, sighting: Sighting) {
         let observation = match sighting {
             Sighting::Pod(observation) => observation,
-            Sighting::Living(living) => return self.names_known(&living),
+            Sighting::Living { living, listed } => {
+                self.admission.set_earlier(listed);
+                return self.names_known(&living);
+            }
             Sighting::FirstListDone => return self.first_list_done(),
         };
         let uid = observation.uid.clone();
@@ -38,6 +41,7 @@ impl Pods {
             Some(None) => self.look_again(&uid),
             None if lives(&observation) => self.orphan_sighted(&uid),
             None => {
+                self.admission.take_departed(&uid);
                 // It may have held its name since the first list.
                 let name = full_name(&observation.name, &observation.namespace);
                 let next = self.names.release(&name, &uid);
@@ -100,7 +104,13 @@ impl Pods {
             %uid,
             "Nobody wants this pod any more; it is stopped"
         );
-        let entry = self.new_entry(Arc::new(pod_of(&observation)));
+        let known = self.admission.take_departed(uid);
+        let facts = known.as_deref().map(PodFacts::of);
+        let mut entry = self.new_entry(known.unwrap_or_else(|| Arc::new(pod_of(&observation))));
+        if let Some(pod) = facts {
+            // Whose definition is known ends as that says.
+            entry.state = PodState::Waiting { pod };
+        }
         self.pods.insert(uid.clone(), entry);
         self.apply(uid, Event::FoundInRuntime);
     }
@@ -109,19 +119,12 @@ impl Pods {
     fn names_known(&mut self, living: &[(String, String, PodUid)]) {
         self.are_names_known = true;
         self.unseen.extend(living.iter().map(|(_, _, uid)| uid.clone()));
-        // One that nobody wants any more stays where it is: what it has in the runtime is not known yet.
-        let mut unqueued = std::mem::take(&mut self.unqueued);
-        unqueued.retain(|uid| self.desired.contains_key(uid));
         for (name, namespace, uid) in living {
-            if unqueued.contains(uid) {
-                self.queue_by_name(uid);
-            } else if self.pods.get(uid).is_none_or(|entry| is_waiting(&entry.state)) {
+            if self.pods.get(uid).is_none_or(|entry| is_waiting(&entry.state)) {
                 self.names.queue(&full_name(name, namespace), uid);
             }
         }
-        for uid in unqueued {
-            self.queue_by_name(&uid);
-        }
+        self.judge_waiting();
     }
 
     fn first_list_done(&mut self) {

@@ -13,6 +13,8 @@ use rubelet_agent::{AgentHandle, AgentPorts, AgentSettings};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
 use rubelet_ports::{Clock, EventRecorder, PodEvent, PodView};
+use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
+use rubelet_sim::dialer::SimDialer;
 use rubelet_sim::dice::SharedDice;
 use rubelet_sim::edges::SimHttp;
 use rubelet_sim::executor::{Executor, Group, Life, Step};
@@ -22,6 +24,7 @@ use rubelet_sim::node;
 use rubelet_sim::runtime::{Faults, SimRuntime};
 use rubelet_sim::scenario::Scenario;
 use rubelet_sim::trace::{Actor, Trace};
+use rubelet_sim::volumes::SimVolumes;
 use serde_json::{Value, json};
 
 use crate::line::Line;
@@ -60,7 +63,9 @@ pub(crate) struct Bed {
     pub(crate) runtime: SimRuntime,
     pub(crate) line: Arc<Line>,
     pub(crate) files: SimFiles,
+    pub(crate) volumes: SimVolumes,
     pub(crate) http: SimHttp,
+    pub(crate) dialer: SimDialer,
     /// Changed before the agent starts.
     pub(crate) settings: AgentSettings,
     trace: Trace,
@@ -94,11 +99,19 @@ impl Bed {
         );
         runtime.set_faults(Faults::calm());
         runtime.add_image(IMAGE);
+        let volumes = SimVolumes::new(
+            &executor,
+            dice("volumes"),
+            history.clone(),
+            trace.clone(),
+            files.clone(),
+        );
         let mut settings = node::settings(&Scenario::roll(1));
         settings.http_source = None;
         Self {
             line: Arc::new(Line::new(&executor, &trace, &runtime)),
             http: SimHttp::new(&executor, dice("http"), history),
+            dialer: SimDialer::new(&executor, dice("dialer")),
             events: Arc::new(Events {
                 executor: executor.clone(),
                 trace: trace.clone(),
@@ -107,6 +120,7 @@ impl Bed {
             executor,
             runtime,
             files,
+            volumes,
             settings,
             trace,
             running: None,
@@ -142,6 +156,19 @@ impl Bed {
             events.clone(),
         );
         let files = Arc::new(self.files.clone());
+        let volumes = node::volumes(&self.settings, &clock, &life, events.clone(), &self.volumes);
+        let dialer = Arc::new(self.dialer.clone());
+        let probes = Probes::new(
+            ProbesSettings::default(),
+            ProbesPorts {
+                clock: clock.clone(),
+                spawner: Arc::new(life.clone()),
+                randomness: Arc::new(SharedDice::new(1, "probes")),
+                runtime_writer: self.line.clone(),
+                dialer: dialer.clone(),
+                events: events.clone(),
+            },
+        );
         let ports = AgentPorts {
             clock,
             spawner: Arc::new(life.clone()),
@@ -149,10 +176,14 @@ impl Bed {
             runtime_reader: self.line.clone(),
             runtime_writer: self.line.clone(),
             images: Arc::new(images),
+            volumes: Arc::new(volumes),
             file_reader: files.clone(),
             file_writer: files,
             http: Arc::new(self.http.clone()),
+            dialer,
+            probes: Arc::new(probes),
             events,
+            cgroups: Arc::new(rubelet_ports::NoPodCgroups),
         };
         let (handle, mut fatal) = rubelet_agent::start(ports, self.settings.clone());
         let (trace, executor) = (self.trace.clone(), self.executor.clone());

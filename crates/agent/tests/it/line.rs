@@ -416,7 +416,9 @@ impl RuntimeWriter for Line {
         command: Vec<String>,
         timeout: Option<Duration>,
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
-        self.inner.exec_sync(container_id, command, timeout).await
+        let about = self.title(container_id);
+        let call = self.inner.exec_sync(container_id, command, timeout);
+        self.pass("ExecSync", &about, call).await
     }
 
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError> {

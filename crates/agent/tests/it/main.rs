@@ -7,13 +7,18 @@
     reason = "tests are an edge: they write files, listen, spawn tasks, and fail by panicking"
 )]
 
+mod admission;
 mod bed;
 mod health;
+mod hooks;
 mod line;
 mod observer;
+mod probes;
 mod sources_file;
 mod sources_http;
 mod sources_merger;
 mod sources_scene;
 mod sync;
+mod user_ids;
+mod volumes;
 mod waits;

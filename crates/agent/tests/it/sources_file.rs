@@ -343,6 +343,15 @@ impl FileReader for Deaf {
         self.files.read(path, limit_bytes).await
     }
 
+    async fn read_within(
+        &self,
+        directory: &Path,
+        path: &Path,
+        limit_bytes: u64,
+    ) -> Result<Vec<u8>, FileError> {
+        self.files.read_within(directory, path, limit_bytes).await
+    }
+
     async fn read_end(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
         self.files.read_end(path, limit_bytes).await
     }

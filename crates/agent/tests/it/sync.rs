@@ -367,7 +367,10 @@ fn a_sandbox_does_not_stand_in_line_behind_the_containers_of_other_pods() {
     });
     let first_sandbox = bed.line.sent("StopPodSandbox", begun)[0].at;
     let last_container = bed.line.sent("StopContainer", begun).last().map(|sent| sent.at);
-    assert!(Some(first_sandbox) < last_container, "{first_sandbox:?} {last_container:?}");
+    assert!(
+        Some(first_sandbox) < last_container,
+        "{first_sandbox:?} {last_container:?}"
+    );
 }
 
 #[test]
@@ -376,7 +379,7 @@ fn a_version_that_is_not_supported_does_not_start_later() {
     let good = PodText::new("web", &["term=3000:0"]).spec("terminationGracePeriodSeconds", json!(30));
     let bad = good
         .clone()
-        .container("livenessProbe", json!({"tcpSocket": {"port": 80}}));
+        .container("resources", json!({"limits": {"example.com/device": "1"}}));
     bed.put_and_wait(&good);
     bed.put(&bad);
     bed.wait("it is refused", SOON, |bed| {

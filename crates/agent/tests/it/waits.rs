@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 use rubelet_agent::recorder::{Entry, RECORD_VERSION, Record, actions_in_words};
 use rubelet_lifecycle::plan::{PlanInput, plan_containers};
 use rubelet_lifecycle::pod_state::step;
-use rubelet_model::observation::ProbeResults;
 use rubelet_ports::{Clock, PodView, RuntimeErrorKind};
 use rubelet_sim::files::FileFaults;
 use serde_json::json;
@@ -155,12 +154,12 @@ fn an_init_container_is_named() {
 #[test]
 fn a_pod_that_is_not_supported_says_so() {
     let mut bed = Bed::started();
-    let probe = json!({"tcpSocket": {"port": 80}});
-    bed.put(&PodText::new("web", &[]).container("livenessProbe", probe));
+    let device = json!({"limits": {"example.com/device": "1"}});
+    bed.put(&PodText::new("web", &[]).container("resources", device));
     bed.wait("the refusal shows", SOON, |bed| !bed.waits_for("web").is_empty());
     assert_eq!(bed.explain("web").phase, "Failed");
     let error = bed.last_error("web");
-    assert!(error.contains("livenessProbe"), "{error}");
+    assert!(error.contains("example.com/device"), "{error}");
     assert!(bed.line.sent_about("RunPodSandbox", "web").is_empty());
 }
 
@@ -217,7 +216,9 @@ fn a_record_comes_out_the_same_when_it_is_run_again() {
             }
             Entry::Plan {
                 at,
+                pod,
                 observation,
+                probes,
                 backoff,
                 restarting_all,
                 actions,
@@ -225,9 +226,9 @@ fn a_record_comes_out_the_same_when_it_is_run_again() {
                 plans += 1;
                 acted += usize::from(!actions.is_empty());
                 let plan = plan_containers(&PlanInput {
-                    pod: &record.pod,
+                    pod: pod.as_deref().unwrap_or(&record.pod),
                     observation,
-                    probes: &ProbeResults::default(),
+                    probes,
                     backoff,
                     gates: bed.settings.status_gates.restart,
                     restarting_all: *restarting_all,

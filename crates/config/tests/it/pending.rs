@@ -162,8 +162,8 @@ fn values_other_than_the_default_are_named() {
     );
     check(
         &["--kubeconfig=/k8s", "--node-ip=1.2.3.4"],
-        Some("maxPods: 7\ntracing: {samplingRatePerMillion: 3}\n"),
-        &["--kubeconfig", "--node-ip", "maxPods", "tracing"],
+        Some("nodeStatusMaxImages: 7\ntracing: {samplingRatePerMillion: 3}\n"),
+        &["--kubeconfig", "--node-ip", "nodeStatusMaxImages", "tracing"],
     );
     check(
         &[],
@@ -172,21 +172,16 @@ fn values_other_than_the_default_are_named() {
     );
     check(&["--register-node=false"], None, &["registerNode"]);
     check(&["--vmodule=a=1"], None, &[]);
+    check(&["--feature-gates=PodsAPI=false"], None, &["featureGates"]);
     check(
-        &["--feature-gates=MemoryQoS=false,PodsAPI=true"],
-        None,
-        &["featureGates"],
-    );
-    check(
-        &["--feature-gates=MemoryQoS=true,LoggingAlphaOptions=true"],
+        &["--feature-gates=MemoryQoS=false,LoggingAlphaOptions=true"],
         None,
         &[],
     );
-    // Set to what refusing is not needed for.
     check(
         &[],
-        Some("enforceNodeAllocatable: [none]\n"),
-        &["enforceNodeAllocatable"],
+        Some("enforceNodeAllocatable: [none]\nprotectKernelDefaults: true\npodPidsLimit: 5\n"),
+        &[],
     );
     check(
         &[],
@@ -209,19 +204,10 @@ fn what_would_be_wrong_to_run_without_is_refused() {
             "memoryManagerPolicy",
         ),
         ("topologyManagerPolicy: best-effort\n", "topologyManagerPolicy"),
-        ("protectKernelDefaults: true\n", "protectKernelDefaults"),
         ("shutdownGracePeriod: 30s\n", "shutdownGracePeriod"),
         (
             "shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 3}]\n",
             "shutdownGracePeriodByPodPriority",
-        ),
-        (
-            "enforceNodeAllocatable: [pods, system-reserved]\nsystemReservedCgroup: /s\nsystemReserved: {cpu: 1m}\n",
-            "enforceNodeAllocatable",
-        ),
-        (
-            "enforceNodeAllocatable: [kube-reserved-compressible]\nkubeReservedCgroup: /k\n",
-            "enforceNodeAllocatable",
         ),
     ] {
         let error = refusal(&["--config=/k"], &[("/k", &file(body))]);
@@ -238,7 +224,8 @@ fn what_would_be_wrong_to_run_without_is_refused() {
     assert!(error.to_string().contains("must be one of"), "{error}");
     let error = refusal(
         &[
-            "--protect-kernel-defaults",
+            "--memory-manager-policy=Static",
+            "--reserved-memory=0:memory=100Mi",
             "--topology-manager-policy=restricted",
         ],
         &[],
@@ -256,7 +243,10 @@ fn the_table_can_be_shown() {
         .iter()
         .filter(|row| matches!(row.support, Support::Refused { .. }))
         .count();
-    assert_eq!((works, refused), (60, 7));
+    assert!(
+        works > 70 && refused == 5,
+        "{works} settings work, {refused} are refused"
+    );
     let names: BTreeSet<&str> = pending_table().iter().map(|row| row.setting.name()).collect();
     assert_eq!(names.len(), pending_table().len(), "each setting once");
     assert!(pending_table().iter().all(|row| !row.feature.is_empty()));

@@ -15,14 +15,16 @@ use rubelet_testkit::wait::wait_until;
 use rubelet_wire::cri::v1;
 use serde_json::{Value, json};
 
+use crate::cgroups_v2;
+
 const PODS: usize = 10;
 /// Code runs about fifteen times slower there.
 const DEADLINE: Duration = Duration::from_secs(480);
 const HOURS: i64 = 5 * 3600;
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
-fn configuration() -> Value {
-    json!({
+fn configuration(driver: &str) -> Value {
+    let mut configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
@@ -30,12 +32,11 @@ fn configuration() -> Value {
         "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
         "authorization": { "mode": "AlwaysAllow" },
         "fileCheckFrequency": "1h",
-        "cgroupDriver": "cgroupfs",
-        "cgroupsPerQOS": false,
-        "enforceNodeAllocatable": [],
         "makeIPTablesUtilChains": false,
         "evictionHard": { "memory.available": "1Mi" },
-    })
+    });
+    cgroups_v2::configure(&mut configuration, driver);
+    configuration
 }
 
 const UNIT: &str = "[Unit]\nAfter=containerd.service node-share.service\nRequires=node-share.service\nWants=containerd.service\n\
@@ -53,10 +54,10 @@ fn writing(files: &[(String, String)]) -> String {
 }
 
 fn manifest(name: &str) -> (String, String) {
-    (
-        format!("{MANIFESTS}/{name}.json"),
-        pod(name).container(pause("main")).json().to_string(),
-    )
+    let number = name.strip_prefix("pod-").and_then(|number| number.parse().ok());
+    let with_resources = number.and_then(cgroups_v2::manifest);
+    let manifest = with_resources.unwrap_or_else(|| pod(name).container(pause("main")).json());
+    (format!("{MANIFESTS}/{name}.json"), manifest.to_string())
 }
 
 struct Guest {
@@ -133,6 +134,7 @@ fn power_cuts_and_moved_clocks() {
                 source: kubelet.path()?,
                 name: "kubelet".into(),
             }],
+            swap_mib: 64,
             ..Options::default()
         };
         let lap = Instant::now();
@@ -149,6 +151,8 @@ async fn days(guest: &mut Guest) -> Result<()> {
     install(guest).await?;
     let before = guest.wait_until_running(PODS).await?;
     guest.lap("ten pods run");
+    cgroups_v2::check(&guest.node, &guest.view, "systemd").await?;
+    guest.lap("their slices are as they should be");
 
     guest.node.power_off_hard()?;
     guest.node.start_again()?;
@@ -174,6 +178,33 @@ async fn days(guest: &mut Guest) -> Result<()> {
         .await
         .context("with the clock back")?;
     guest.lap("the clock went back");
+    change_driver(guest).await
+}
+
+/// The same with the other cgroup driver: nothing of the first is left, and pods get the same.
+async fn change_driver(guest: &mut Guest) -> Result<()> {
+    guest.node.succeed(&format!("rm {MANIFESTS}/*"))?;
+    guest.wait_until_running(0).await?;
+    cgroups_v2::check_gone(&guest.node).await?;
+    guest.lap("all pods removed, with their slices");
+    let files = [
+        (
+            "/etc/kubelet.yaml".to_owned(),
+            configuration("cgroupfs").to_string(),
+        ),
+        manifest("pod-0"),
+        manifest("pod-1"),
+    ];
+    guest.node.succeed(&format!(
+        "systemctl stop kubelet && sed -i 's/SystemdCgroup = true/SystemdCgroup = false/' /etc/containerd/config.toml \
+         && systemctl restart containerd\n{}systemctl start kubelet",
+        writing(&files)
+    ))?;
+    guest.wait_until_running(2).await?;
+    cgroups_v2::check(&guest.node, &guest.view, "cgroupfs").await?;
+    guest.node.succeed(&format!("rm {MANIFESTS}/*"))?;
+    cgroups_v2::check_gone(&guest.node).await?;
+    guest.lap("the other cgroup driver");
     Ok(())
 }
 
@@ -192,17 +223,15 @@ async fn install(guest: &mut Guest) -> Result<()> {
     let mut files: Vec<(String, String)> = (0..PODS)
         .map(|number| manifest(&format!("pod-{number}")))
         .collect();
-    files.push(("/etc/kubelet.yaml".to_owned(), configuration().to_string()));
+    files.push((
+        "/etc/kubelet.yaml".to_owned(),
+        configuration("systemd").to_string(),
+    ));
     files.push(("/etc/systemd/system/kubelet.service".to_owned(), UNIT.to_owned()));
     guest.node.succeed(&writing(&files))?;
     ensure!(SHARE_DIR == "/mnt/share", "the unit names another directory");
-    // Without cgroups of pods there is no slice to put a container in, which the systemd driver must have.
     guest
         .node
-        .succeed(
-            "sed -i 's/SystemdCgroup = true/SystemdCgroup = false/' /etc/containerd/config.toml \
-             && systemctl restart containerd \
-             && systemctl daemon-reload && systemctl enable --now kubelet.service && sync",
-        )
+        .succeed("systemctl daemon-reload && systemctl enable --now kubelet.service && sync")
         .map(|_| ())
 }

@@ -21,7 +21,7 @@ use crate::oracle_resources::node_facts;
 
 const CASES: u64 = 5_000;
 
-fn compare(
+pub(crate) fn compare(
     op: &str,
     input: impl Fn(&mut Seeded) -> Value,
     ours: impl Fn(&Value) -> Result<Value>,
@@ -121,6 +121,28 @@ fn sorted(list: &Value) -> Vec<String> {
     texts
 }
 
+/// A node about which nothing is said.
+pub(crate) fn plain_node() -> NodeConfiguration {
+    NodeConfiguration {
+        pod_logs_dir: String::new(),
+        cluster_domain: String::new(),
+        cluster_dns: Vec::new(),
+        resolver: None,
+        node_ips: Vec::new(),
+        cgroup_root: String::new(),
+        cgroups_per_qos: true,
+        cgroup_driver: CgroupDriver::Cgroupfs,
+        default_pod_sysctls: BTreeMap::new(),
+        seccomp_default: false,
+        seccomp_root: String::new(),
+        thermal_throttle_paths: Vec::new(),
+        is_selinux_enabled: false,
+        has_stop_signals: false,
+        rules: Rules::default(),
+        facts: node_facts(),
+    }
+}
+
 fn our_dns(input: &Value) -> Result<Value> {
     let pod: Pod = serde_json::from_value(input["pod"].clone())?;
     let list =
@@ -131,7 +153,6 @@ fn our_dns(input: &Value) -> Result<Value> {
         None => None,
     };
     let node = NodeConfiguration {
-        pod_logs_dir: String::new(),
         cluster_domain: input["clusterDomain"].as_str().unwrap_or_default().to_owned(),
         cluster_dns: list("clusterDNS")
             .iter()
@@ -139,16 +160,7 @@ fn our_dns(input: &Value) -> Result<Value> {
             .collect(),
         resolver,
         node_ips: list("nodeIPs").iter().filter_map(|text| parse_ip(text)).collect(),
-        cgroup_root: String::new(),
-        cgroups_per_qos: true,
-        cgroup_driver: CgroupDriver::Cgroupfs,
-        default_pod_sysctls: BTreeMap::new(),
-        seccomp_default: false,
-        seccomp_root: String::new(),
-        thermal_throttle_paths: Vec::new(),
-        is_selinux_enabled: false,
-        rules: Rules::default(),
-        facts: node_facts(),
+        ..plain_node()
     };
     let dns = pod_dns(&pod, &node);
     let reasons: Vec<&str> = dns

@@ -275,3 +275,38 @@ async fn reading_at_rest_and_writing_go_on_side_by_side() {
     writer.join().unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "99 99");
 }
+
+#[tokio::test]
+async fn a_read_within_a_directory_does_not_leave_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = HostFiles::new();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("secret"), "outside").unwrap();
+    fs::create_dir_all(at("volume/below")).unwrap();
+    fs::write(at("volume/below/file"), "inside").unwrap();
+    fs::write(at("volume/secret"), "not that one").unwrap();
+    symlink("below/file", at("volume/link")).unwrap();
+    symlink("../secret", at("volume/up")).unwrap();
+    symlink(at("secret"), at("volume/absolute")).unwrap();
+    symlink("/", at("volume/root")).unwrap();
+    symlink("/proc/self/cwd", at("volume/magic")).unwrap();
+    mkfifoat(CWD, at("volume/pipe"), Mode::from_raw_mode(0o600)).unwrap();
+    let read = async |name: &str| {
+        let content = files.read_within(&at("volume"), Path::new(name), 100).await;
+        content
+            .map(|bytes| String::from_utf8(bytes).unwrap())
+            .map_err(|error| error.kind)
+    };
+    assert_eq!(read("below/file").await.as_deref(), Ok("inside"));
+    assert_eq!(read("link").await.as_deref(), Ok("inside"));
+    // The directory is the root of everything: what is above it is itself.
+    assert_eq!(read("up").await.as_deref(), Ok("not that one"));
+    assert_eq!(read("../secret").await.as_deref(), Ok("not that one"));
+    assert_eq!(read("root/below/file").await.as_deref(), Ok("inside"));
+    assert_eq!(read("absolute").await, Err(FileErrorKind::NotFound));
+    assert!(read("magic/secret").await.is_err());
+    assert_eq!(read("pipe").await, Err(FileErrorKind::WrongKind));
+    assert_eq!(read("below").await, Err(FileErrorKind::WrongKind));
+    let short = files.read_within(&at("volume"), Path::new("link"), 3).await;
+    assert_eq!(short.map_err(|error| error.kind), Err(FileErrorKind::TooLarge));
+}

@@ -8,4 +8,5 @@
 
 mod files;
 mod trees;
+mod volumes;
 mod watches;

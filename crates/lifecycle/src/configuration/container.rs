@@ -9,9 +9,10 @@ use rubelet_resources::PodDemand;
 use rubelet_resources::container::container_resources;
 use rubelet_wire::cri::v1::{
     CdiDevice, ContainerConfig, ContainerMetadata, Device, ImageSpec, KeyValue, LinuxContainerConfig, Mount,
+    Signal, UserNamespace,
 };
 
-use super::environment::{Environment, Sources, environment};
+use super::environment::{EnvFiles, Environment, Sources, environment};
 use super::expansion::expand;
 use super::hosts_file;
 use super::labels::{container_annotations, container_labels};
@@ -19,6 +20,7 @@ use super::log_paths::container_log_path;
 use super::namespaces::target;
 use super::node::{ConfigurationError, NodeConfiguration};
 use super::security::{ImageUser, check_non_root, container_security_context};
+use crate::stop_signal::signal_by_name;
 
 /// What is known besides pod, container and node.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +47,10 @@ pub struct ContainerInputs {
     pub has_exclusive_cpus: bool,
     /// The container whose processes an ephemeral container joins.
     pub target_container_id: Option<String>,
+    /// The pod's range of ids when it has users of its own.
+    pub own_users: Option<UserNamespace>,
+    /// What `fileKeyRef` variables are taken from.
+    pub env_files: EnvFiles,
 }
 
 /// The configuration of the container in its pod's sandbox.
@@ -68,11 +74,11 @@ pub fn container_config(
         node,
         pod_ips: &inputs.pod_ips,
         services: &inputs.service_environment,
+        files: &inputs.env_files,
     };
     let environment = environment(container, sources)?;
     check_non_root(pod, container, &inputs.image_user)?;
-    let mut security =
-        container_security_context(pod, container, node, &inputs.image_user, &inputs.extra_groups)?;
+    let mut security = container_security_context(pod, container, node, inputs)?;
     if let (Some(id), Some(options)) = (&inputs.target_container_id, &mut security.namespace_options) {
         target(options, id);
     }
@@ -112,8 +118,18 @@ pub fn container_config(
         }),
         windows: None,
         cdi_devices: inputs.cdi_devices.clone(),
-        stop_signal: 0,
+        stop_signal: stop_signal(container, node),
     })
+}
+
+/// Zero is the runtime's default: what the image says.
+fn stop_signal(container: &Container, node: &NodeConfiguration) -> i32 {
+    let wanted = container
+        .lifecycle
+        .as_ref()
+        .and_then(|hooks| hooks.stop_signal.as_deref());
+    let signal = wanted.filter(|_| node.has_stop_signals).and_then(signal_by_name);
+    signal.unwrap_or(Signal::RuntimeDefault).into()
 }
 
 fn key_value((key, value): (&str, &str)) -> KeyValue {
@@ -151,6 +167,12 @@ fn mounts(
         && !message_path.is_empty()
     {
         mounts.push(file(path, absolute(message_path)));
+    }
+    if let Some(own_users) = &inputs.own_users {
+        for mount in &mut mounts {
+            mount.uid_mappings.clone_from(&own_users.uids);
+            mount.gid_mappings.clone_from(&own_users.gids);
+        }
     }
     mounts
 }

@@ -2,12 +2,13 @@
 //!
 //! Owns precedence and expansion. References to API objects are refused: there is no API server to ask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, Pod};
+use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod};
 use rubelet_resources::{ContainerDemand, PodDemand};
 
 use super::downward::{Addresses, field_value, resource_value};
+use super::env_file::value_of;
 use super::expansion::expand;
 use super::node::{ConfigurationError, NodeConfiguration};
 
@@ -21,6 +22,37 @@ pub struct Sources<'a> {
     pub pod_ips: &'a [String],
     /// Variables of services; the container's own win.
     pub services: &'a BTreeMap<String, String>,
+    pub files: &'a EnvFiles,
+}
+
+/// A file in a volume that variables are taken from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EnvFileKey {
+    pub volume: String,
+    pub path: String,
+}
+
+/// What is in the files, or why they cannot be read; a volume that is not mounted has none.
+pub type EnvFiles = BTreeMap<EnvFileKey, Result<Vec<u8>, String>>;
+
+/// The files that the container's variables are taken from.
+#[must_use]
+pub fn env_files(container: &Container) -> BTreeSet<EnvFileKey> {
+    let variables = container.env.iter().flatten();
+    variables
+        .filter(|variable| variable.value.as_ref().is_none_or(String::is_empty))
+        .filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref())
+        .map(EnvFileKey::of)
+        .collect()
+}
+
+impl EnvFileKey {
+    fn of(selector: &FileKeySelector) -> Self {
+        Self {
+            volume: selector.volume_name.clone(),
+            path: selector.path.clone(),
+        }
+    }
 }
 
 /// Variables in the order in which they are declared; a name that is declared again keeps its place and takes the new value.
@@ -52,8 +84,9 @@ pub fn environment(container: &Container, sources: Sources<'_>) -> Result<Enviro
     }
     let mut environment = Environment::default();
     for variable in container.env.iter().flatten() {
-        let value = value(variable, &environment, sources)?;
-        environment.set(&variable.name, value);
+        if let Some(value) = value(variable, &environment, sources)? {
+            environment.set(&variable.name, value);
+        }
     }
     for (name, value) in sources.services {
         if environment.get(name).is_none() {
@@ -75,21 +108,29 @@ fn env_from_error(from: &EnvFromSource) -> ConfigurationError {
     }
 }
 
+/// `None` for a variable that may be missing and is.
 fn value(
     variable: &EnvVar,
     earlier: &Environment,
     sources: Sources<'_>,
-) -> Result<String, ConfigurationError> {
+) -> Result<Option<String>, ConfigurationError> {
     if let Some(text) = variable.value.as_deref().filter(|text| !text.is_empty()) {
         let lookup = |name: &str| {
             let service = || sources.services.get(name).map(String::as_str);
             earlier.get(name).or_else(service)
         };
-        return Ok(expand(text, lookup));
+        return Ok(Some(expand(text, lookup)));
     }
     match &variable.value_from {
-        Some(from) => referenced(&variable.name, from, sources),
-        None => Ok(String::new()),
+        Some(EnvVarSource {
+            field_ref: None,
+            resource_field_ref: None,
+            config_map_key_ref: None,
+            secret_key_ref: None,
+            file_key_ref: Some(selector),
+        }) => from_file(&variable.name, selector, sources.files),
+        Some(from) => referenced(&variable.name, from, sources).map(Some),
+        None => Ok(Some(String::new())),
     }
 }
 
@@ -126,9 +167,43 @@ fn referenced(
         let what = format!("Secret {:?}", selector.name);
         return Err(ConfigurationError::NeedsApiServer { variable, what });
     }
-    if from.file_key_ref.is_some() {
-        let what = "values from files of volumes";
-        return Err(ConfigurationError::NotYet { variable, what });
-    }
     Ok(String::new())
+}
+
+fn from_file(
+    variable: &str,
+    selector: &FileKeySelector,
+    files: &EnvFiles,
+) -> Result<Option<String>, ConfigurationError> {
+    let FileKeySelector {
+        key,
+        path,
+        volume_name,
+        optional,
+    } = selector;
+    let content =
+        files
+            .get(&EnvFileKey::of(selector))
+            .ok_or_else(|| ConfigurationError::NoEnvFileVolume {
+                volume: volume_name.clone(),
+            })?;
+    let value = match content {
+        Ok(content) => value_of(content, key).map_err(|error| error.to_string()),
+        Err(problem) => Err(problem.clone()),
+    };
+    let value = value.map_err(|problem| ConfigurationError::EnvFile {
+        variable: variable.to_owned(),
+        problem,
+    })?;
+    if !value.is_empty() {
+        return Ok(Some(value));
+    }
+    // An empty value counts as none, as upstream has it.
+    if *optional == Some(true) {
+        return Ok(None);
+    }
+    Err(ConfigurationError::NoEnvFileKey {
+        key: key.clone(),
+        path: path.clone(),
+    })
 }

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod};
 use serde_json::Value;
 
+use crate::hooks::handler_text;
+
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
 pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
@@ -77,6 +79,10 @@ pub fn container_annotations(
     let spec = pod.spec.as_ref();
     if let Some(seconds) = spec.and_then(|spec| spec.termination_grace_period_seconds) {
         set(TERMINATION_GRACE_PERIOD, seconds.to_string());
+    }
+    let hooks = container.lifecycle.as_ref();
+    if let Some(handler) = hooks.and_then(|hooks| hooks.pre_stop.as_ref()) {
+        set(PRE_STOP_HANDLER, handler_text(handler));
     }
     let ports = container.ports.as_deref().unwrap_or_default();
     if !ports.is_empty() {

@@ -7,6 +7,7 @@
 pub mod container;
 pub mod dns;
 pub mod downward;
+pub mod env_file;
 pub mod environment;
 pub mod expansion;
 pub mod hostname;
@@ -23,6 +24,7 @@ pub mod security;
 pub mod sysctls;
 pub mod termination_message;
 pub mod unsupported;
+pub mod unsupported_volumes;
 
 pub use container::{ContainerInputs, container_config};
 pub use dns::{Dns, DnsWarning, pod_dns};

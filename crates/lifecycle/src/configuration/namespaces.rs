@@ -5,8 +5,9 @@
 use k8s_openapi::api::core::v1::PodSpec;
 use rubelet_wire::cri::v1::{NamespaceMode, NamespaceOption, UserNamespace};
 
-/// The pod's namespaces; containers get the same, but for the target of an ephemeral container.
-pub fn namespace_options(spec: &PodSpec) -> NamespaceOption {
+/// The pod's namespaces; containers get the same, but for the target of an ephemeral container. `own_users` is the pod's
+/// range of ids when it has users of its own.
+pub fn namespace_options(spec: &PodSpec, own_users: Option<&UserNamespace>) -> NamespaceOption {
     let shared = |with_host: Option<bool>| {
         if with_host == Some(true) {
             NamespaceMode::Node
@@ -26,13 +27,18 @@ pub fn namespace_options(spec: &PodSpec) -> NamespaceOption {
         pid: pid.into(),
         ipc: shared(spec.host_ipc).into(),
         target_id: String::new(),
-        // A user namespace of its own is not built yet and refused before this.
-        userns_options: Some(UserNamespace {
+        userns_options: Some(own_users.cloned().unwrap_or_else(|| UserNamespace {
             mode: NamespaceMode::Node.into(),
             uids: Vec::new(),
             gids: Vec::new(),
-        }),
+        })),
     }
+}
+
+/// Whether the pod wants users of its own.
+#[must_use]
+pub fn has_own_users(spec: &PodSpec) -> bool {
+    spec.host_users == Some(false)
 }
 
 /// An ephemeral container joins the processes of its target, unless all processes are shared anyway.

@@ -32,6 +32,8 @@ pub struct NodeConfiguration {
     /// The machine's `thermal_throttle` directories, which are masked too.
     pub thermal_throttle_paths: Vec<String>,
     pub is_selinux_enabled: bool,
+    /// The gate `ContainerStopSignals`.
+    pub has_stop_signals: bool,
     pub rules: Rules,
     pub facts: NodeFacts,
 }
@@ -63,6 +65,7 @@ impl NodeConfiguration {
             seccomp_root: format!("{}/seccomp", root_dir.trim_end_matches('/')),
             thermal_throttle_paths: Vec::new(),
             is_selinux_enabled: false,
+            has_stop_signals: settings.gates().enabled(Gate::ContainerStopSignals),
             rules: Rules::new(configuration, settings.gates()),
             facts,
         }
@@ -78,7 +81,11 @@ pub enum ConfigurationError {
     NoContainer { container: String },
     #[error("{field} {value:?} is not a valid DNS name")]
     BadHostname { field: &'static str, value: String },
-    #[error("the pod's full name {fqdn:?} has {} characters, {limit} fit into a hostname", fqdn.len())]
+    #[error(
+        "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long \
+         ({limit} characters is the max, {} characters requested)",
+        fqdn.len()
+    )]
     FqdnTooLong { fqdn: String, limit: usize },
     #[error(transparent)]
     Quantity(#[from] BadQuantity),
@@ -86,16 +93,26 @@ pub enum ConfigurationError {
     Cgroup(#[from] BadCgroupName),
     #[error("environment variable {variable:?}: not supported without an API server: {what}")]
     NeedsApiServer { variable: String, what: String },
-    #[error("environment variable {variable:?}: not supported yet: {what}")]
-    NotYet { variable: String, what: &'static str },
     #[error("environment variable {variable:?}: {problem}")]
     Downward {
         variable: String,
         problem: super::downward::DownwardError,
     },
-    #[error("container {container:?} must not run as root, and {why}")]
-    RunsAsRoot { container: String, why: String },
-    #[error("supplementalGroupsPolicy {0:?} is unknown")]
+    #[error("{problem} (pod: {pod:?}, container: {container})")]
+    RunsAsRoot {
+        problem: String,
+        pod: String,
+        container: String,
+    },
+    #[error("the pod has users of its own (hostUsers: false) and no ids were given to it")]
+    NoUserIds,
+    #[error("cannot find the volume {volume:?} referenced by FileKeyRef")]
+    NoEnvFileVolume { volume: String },
+    #[error("couldn't parse env file: environment variable {variable:?}: {problem}")]
+    EnvFile { variable: String, problem: String },
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    NoEnvFileKey { key: String, path: String },
+    #[error("unsupported supplementalGroupsPolicy: {0}")]
     SupplementalGroupsPolicy(String),
     #[error("a seccomp profile of type Localhost needs localhostProfile")]
     SeccompWithoutProfile,

@@ -9,13 +9,14 @@ use rubelet_resources::{PodDemand, qos_class};
 use rubelet_wire::cri::v1::security_profile::ProfileType;
 use rubelet_wire::cri::v1::{
     Int64Value, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxConfig, PodSandboxMetadata,
+    UserNamespace,
 };
 
 use super::dns::{DnsWarning, pod_dns};
 use super::hostname::{kernel_hostname, pod_hostname};
 use super::labels::{sandbox_annotations, sandbox_labels};
 use super::log_paths::pod_logs_dir;
-use super::namespaces::namespace_options;
+use super::namespaces::{has_own_users, namespace_options};
 use super::node::{ConfigurationError, NodeConfiguration};
 use super::ports::port_mappings;
 use super::profiles::profile;
@@ -29,6 +30,8 @@ pub struct SandboxInputs {
     /// From volumes.
     pub extra_groups: Vec<i64>,
     pub has_exclusive_cpus: bool,
+    /// The pod's range of ids when it has users of its own.
+    pub own_users: Option<UserNamespace>,
 }
 
 /// The configuration, and what a person should hear about it.
@@ -109,9 +112,12 @@ fn security_context(
     let Some(context) = &spec.security_context else {
         return Ok(found);
     };
+    if has_own_users(spec) && inputs.own_users.is_none() {
+        return Err(ConfigurationError::NoUserIds);
+    }
     found.run_as_user = context.run_as_user.map(|value| Int64Value { value });
     found.run_as_group = context.run_as_group.map(|value| Int64Value { value });
-    found.namespace_options = Some(namespace_options(spec));
+    found.namespace_options = Some(namespace_options(spec, inputs.own_users.as_ref()));
     found.supplemental_groups.extend(context.fs_group);
     found.supplemental_groups.extend(&inputs.extra_groups);
     let groups = context.supplemental_groups.iter().flatten();

@@ -7,9 +7,11 @@ use rubelet_wire::cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, SeLinuxOption, SupplementalGroupsPolicy,
 };
 
+use super::container::ContainerInputs;
 use super::namespaces::namespace_options;
 use super::node::{ConfigurationError, NodeConfiguration};
 use super::profiles::{app_armor, seccomp};
+use crate::plan::pod_text;
 
 const MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
@@ -72,21 +74,23 @@ pub fn check_non_root(pod: &Pod, container: &Container, user: &ImageUser) -> Res
     if context.run_as_non_root != Some(true) {
         return Ok(());
     }
-    let why = match (context.run_as_user, user) {
-        (Some(0), _) => "runAsUser is 0".to_owned(),
-        (Some(_), _) => return Ok(()),
-        (None, ImageUser::Name(name)) => {
-            format!("the image's user {name:?} is not a number, so nobody knows; set runAsUser")
-        }
-        (None, ImageUser::Id(0)) => "the image runs as root; set runAsUser".to_owned(),
-        (None, ImageUser::Id(id)) if !(0..=MAX_USER_ID).contains(id) => {
-            format!("the image's user {id} is not in 1 to {MAX_USER_ID}")
-        }
-        (None, ImageUser::Id(_)) => return Ok(()),
+    // People search for upstream's words.
+    let problem = match (context.run_as_user, user) {
+        (Some(0), _) => "container's runAsUser breaks non-root policy".to_owned(),
+        (None, ImageUser::Name(name)) => format!(
+            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
+        ),
+        (None, ImageUser::Id(0)) => "container has runAsNonRoot and image will run as root".to_owned(),
+        (None, ImageUser::Id(id)) if !(0..=MAX_USER_ID).contains(id) => format!(
+            "container has runAsNonRoot and image has an invalid user id ({id}). (Must be 1-({MAX_USER_ID})): \
+             must be between 0 and {MAX_USER_ID}, inclusive"
+        ),
+        (Some(_), _) | (None, ImageUser::Id(_)) => return Ok(()),
     };
     Err(ConfigurationError::RunsAsRoot {
+        problem,
+        pod: pod_text(pod),
         container: container.name.clone(),
-        why,
     })
 }
 
@@ -109,13 +113,12 @@ pub(super) fn groups_policy(context: &PodSecurityContext) -> Result<i32, Configu
     Ok(policy.into())
 }
 
-/// What the runtime is told. `extra_groups` come from volumes.
+/// What the runtime is told.
 pub fn container_security_context(
     pod: &Pod,
     container: &Container,
     node: &NodeConfiguration,
-    user: &ImageUser,
-    extra_groups: &[i64],
+    inputs: &ContainerInputs,
 ) -> Result<LinuxContainerSecurityContext, ConfigurationError> {
     let spec = pod.spec.as_ref().ok_or(ConfigurationError::NoSpec)?;
     let context = effective_security_context(pod, container);
@@ -126,7 +129,7 @@ pub fn container_security_context(
             add_ambient_capabilities: Vec::new(),
         }),
         privileged: context.privileged.unwrap_or(false),
-        namespace_options: Some(namespace_options(spec)),
+        namespace_options: Some(namespace_options(spec, inputs.own_users.as_ref())),
         selinux_options: context.se_linux_options.as_ref().map(selinux),
         run_as_user: context.run_as_user.map(|value| Int64Value { value }),
         run_as_group: context.run_as_group.map(|value| Int64Value { value }),
@@ -142,7 +145,7 @@ pub fn container_security_context(
         *old_field = text;
     }
     if found.run_as_user.is_none() {
-        match user {
+        match &inputs.image_user {
             ImageUser::Id(value) => found.run_as_user = Some(Int64Value { value: *value }),
             ImageUser::Name(name) => found.run_as_username.clone_from(name),
         }
@@ -153,7 +156,7 @@ pub fn container_security_context(
         found.supplemental_groups.extend(groups);
         found.supplemental_groups_policy = groups_policy(pod_wide)?;
     }
-    found.supplemental_groups.extend(extra_groups);
+    found.supplemental_groups.extend(&inputs.extra_groups);
     if context.proc_mount.as_deref() != Some("Unmasked") {
         let masked = MASKED_PATHS.into_iter().map(str::to_owned);
         found.masked_paths = masked

@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use rubelet_resources::amounts::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY};
 
 use super::container::ephemeral_as_container;
+use super::node::NodeConfiguration;
+use super::unsupported_volumes::unsupported_volumes;
 
 /// One field and why it cannot be honoured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,19 +24,19 @@ impl fmt::Display for Unsupported {
     }
 }
 
-const VOLUMES: &str = "volumes are not supported yet";
-const PROBES: &str = "probes are not supported yet";
-const HOOKS: &str = "lifecycle hooks are not supported yet";
-const STOP_SIGNALS: &str = "stop signals are not supported yet";
+const STOP_SIGNALS: &str = "stop signals need the feature gate ContainerStopSignals";
 const API_OBJECTS: &str = "not supported without an API server";
 const CLAIMS: &str = "resource claims are not supported yet";
 
 /// Every used field that cannot be honoured, with its path; empty for a pod that can run.
-pub fn unsupported(pod: &Pod) -> Vec<Unsupported> {
+pub fn unsupported(pod: &Pod, node: &NodeConfiguration) -> Vec<Unsupported> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
     let mut found = Findings(Vec::new());
+    for (field, reason) in unsupported_volumes(pod) {
+        found.when(true, field, reason);
+    }
     pod_fields(spec, &mut found);
     let lists = [
         (
@@ -53,7 +55,8 @@ pub fn unsupported(pod: &Pod) -> Vec<Unsupported> {
     ];
     for (list, containers) in &lists {
         for (index, container) in containers.iter().enumerate() {
-            container_fields(container, &format!("{list}[{index}]"), &mut found);
+            let path = format!("{list}[{index}]");
+            container_fields(container, &path, node, &mut found);
         }
     }
     found.0
@@ -77,14 +80,6 @@ fn has_entries<T>(list: &Option<Vec<T>>) -> bool {
 }
 
 fn pod_fields(spec: &PodSpec, found: &mut Findings) {
-    for index in 0..spec.volumes.as_ref().map_or(0, Vec::len) {
-        found.when(true, format!("spec.volumes[{index}]"), VOLUMES);
-    }
-    found.when(
-        spec.host_users == Some(false),
-        "spec.hostUsers",
-        "user namespaces are not supported yet",
-    );
     let has_class = spec
         .runtime_class_name
         .as_ref()
@@ -96,37 +91,17 @@ fn pod_fields(spec: &PodSpec, found: &mut Findings) {
         "spec.imagePullSecrets",
         API_OBJECTS,
     );
-    let other_os = spec.os.as_ref().is_some_and(|os| os.name != "linux");
-    found.when(other_os, "spec.os.name", "this node runs Linux");
 }
 
-fn container_fields(container: &Container, path: &str, found: &mut Findings) {
+fn container_fields(container: &Container, path: &str, node: &NodeConfiguration, found: &mut Findings) {
     let field = |name: &str| format!("{path}.{name}");
-    found.when(
-        has_entries(&container.volume_mounts),
-        field("volumeMounts"),
-        VOLUMES,
-    );
     found.when(
         has_entries(&container.volume_devices),
         field("volumeDevices"),
-        VOLUMES,
+        "block devices are not supported yet",
     );
-    found.when(container.liveness_probe.is_some(), field("livenessProbe"), PROBES);
-    found.when(
-        container.readiness_probe.is_some(),
-        field("readinessProbe"),
-        PROBES,
-    );
-    found.when(container.startup_probe.is_some(), field("startupProbe"), PROBES);
     if let Some(lifecycle) = &container.lifecycle {
-        found.when(
-            lifecycle.post_start.is_some(),
-            field("lifecycle.postStart"),
-            HOOKS,
-        );
-        found.when(lifecycle.pre_stop.is_some(), field("lifecycle.preStop"), HOOKS);
-        let has_signal = lifecycle.stop_signal.is_some();
+        let has_signal = lifecycle.stop_signal.is_some() && !node.has_stop_signals;
         found.when(has_signal, field("lifecycle.stopSignal"), STOP_SIGNALS);
     }
     for index in 0..container.env_from.as_ref().map_or(0, Vec::len) {
@@ -146,7 +121,6 @@ fn container_fields(container: &Container, path: &str, found: &mut Findings) {
             API_OBJECTS,
         );
         found.when(from.secret_key_ref.is_some(), field("secretKeyRef"), API_OBJECTS);
-        found.when(from.file_key_ref.is_some(), field("fileKeyRef"), VOLUMES);
     }
     if let Some(resources) = &container.resources {
         found.when(has_entries(&resources.claims), field("resources.claims"), CLAIMS);

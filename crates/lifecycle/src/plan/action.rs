@@ -7,6 +7,7 @@ use rubelet_model::observation::{ContainerId, ContainerKind};
 
 use super::sandbox::SandboxChange;
 use crate::backoff::BackoffKey;
+use crate::hooks::FAILED_POST_START;
 use crate::termination::{ContainerStop, PodStop};
 
 /// What to do, in this order. An action that fails ends the plan, except where its own [`OnFailure`] says otherwise.
@@ -112,6 +113,8 @@ pub enum KillReason {
         restarts: bool,
     },
     ResizeNeedsRestart,
+    /// Its postStart hook failed.
+    PostStartHook,
     /// It may or may not run; another instance may not run beside it.
     UnknownState,
     RestartAllContainers,
@@ -149,6 +152,7 @@ impl KillContainer {
                 format!("{subject} {name} failed startup probe{}", suffix(restarts))
             }
             KillReason::ResizeNeedsRestart => format!("Container {name} resize requires restart"),
+            KillReason::PostStartHook => FAILED_POST_START.to_owned(),
             KillReason::UnknownState => {
                 format!("{subject} is in \"unknown\" state, try killing it before restart")
             }

@@ -217,6 +217,7 @@ impl<'a> Draft<'a> {
             | KillReason::UnknownState
             | KillReason::NotInPod
             | KillReason::OutsideSandbox
+            | KillReason::PostStartHook
             | KillReason::Superseded => (StopCause::Other, None),
         };
         let stop = stop_container(self.input.pod, container, cause, requested);

@@ -31,6 +31,7 @@ pub(crate) fn node() -> NodeConfiguration {
         seccomp_root: "/var/lib/kubelet/seccomp".to_owned(),
         thermal_throttle_paths: vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".to_owned()],
         is_selinux_enabled: false,
+        has_stop_signals: true,
         rules: Rules::default(),
         facts: NodeFacts {
             cgroup: CgroupVersion::V2,

@@ -1,13 +1,18 @@
 //! Every field that is not honoured yet is named.
 
-use rubelet_lifecycle::configuration::unsupported;
+use rubelet_lifecycle::configuration::{NodeConfiguration, unsupported};
 use serde_json::{Value, json};
 
-use crate::configuration::pod;
+use crate::configuration::{node, pod};
 
 #[track_caller]
 fn check(spec: &Value, expected: &[&str]) {
-    let found: Vec<String> = unsupported(&pod(spec)).into_iter().map(|one| one.field).collect();
+    let node = NodeConfiguration {
+        has_stop_signals: false,
+        ..node()
+    };
+    let found = unsupported(&pod(spec), &node).into_iter();
+    let found: Vec<String> = found.map(|one| one.field).collect();
     assert_eq!(found, expected, "{spec}");
 }
 
@@ -15,21 +20,16 @@ fn check(spec: &Value, expected: &[&str]) {
 fn plain_pods_are_supported() {
     check(&json!({}), &[]);
     let container = json!({"name": "c", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"},
-        {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], "lifecycle": {},
+        {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], "lifecycle": {"postStart": {"sleep": {"seconds": 1}}, "preStop": {"exec": {"command": ["x"]}}},
         "resources": {"limits": {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi"}}, "volumeMounts": []});
     check(
-        &json!({"containers": [container], "volumes": [], "hostUsers": true, "os": {"name": "linux"}}),
+        &json!({"containers": [container], "volumes": [], "hostUsers": false, "os": {"name": "linux"}}),
         &[],
     );
 }
 
 #[test]
 fn fields_of_pods() {
-    check(
-        &json!({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b"}]}),
-        &["spec.volumes[0]", "spec.volumes[1]"],
-    );
-    check(&json!({"hostUsers": false}), &["spec.hostUsers"]);
     check(&json!({"runtimeClassName": "kata"}), &["spec.runtimeClassName"]);
     check(
         &json!({"resourceClaims": [{"name": "x"}]}),
@@ -39,25 +39,78 @@ fn fields_of_pods() {
         &json!({"imagePullSecrets": [{"name": "x"}]}),
         &["spec.imagePullSecrets"],
     );
-    check(&json!({"os": {"name": "windows"}}), &["spec.os.name"]);
+}
+
+#[test]
+fn kinds_of_volumes() {
+    let spec = |volumes: &Value, mounted: bool| {
+        let mounts: Vec<Value> = volumes
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|_| mounted)
+            .map(|volume| json!({"name": volume["name"], "mountPath": "/v"}))
+            .collect();
+        json!({"volumes": volumes, "containers": [{"name": "c", "image": "i", "volumeMounts": mounts}]})
+    };
+    let of = |kind: &str, source: Value| json!([{"name": "v", kind: source}]);
+    for kind in ["emptyDir", "hostPath", "downwardAPI", "image"] {
+        check(&spec(&of(kind, json!({"path": "/x"})), true), &[]);
+    }
+    for kind in [
+        "configMap",
+        "secret",
+        "csi",
+        "nfs",
+        "iscsi",
+        "fc",
+        "flexVolume",
+        "ephemeral",
+        "gitRepo",
+        "cephfs",
+        "rbd",
+        "persistentVolumeClaim",
+        "awsElasticBlockStore",
+        "azureDisk",
+        "azureFile",
+        "cinder",
+        "flocker",
+        "gcePersistentDisk",
+        "glusterfs",
+        "photonPersistentDisk",
+        "portworxVolume",
+        "quobyte",
+        "scaleIO",
+        "storageos",
+        "vsphereVolume",
+    ] {
+        let volumes = of(kind, json!({}));
+        check(&spec(&volumes, true), &[&format!("spec.volumes[0].{kind}")]);
+        check(&spec(&volumes, false), &[]);
+    }
+    let sources = json!([
+        {"downwardAPI": {}}, {"secret": {"name": "s"}}, {"configMap": {"name": "c"}},
+        {"serviceAccountToken": {"path": "t"}}, {"clusterTrustBundle": {"path": "b"}},
+    ]);
+    let field = |index: usize, kind: &str| format!("spec.volumes[0].projected.sources[{index}].{kind}");
+    check(
+        &spec(&of("projected", json!({"sources": sources})), true),
+        &[
+            &field(1, "secret"),
+            &field(2, "configMap"),
+            &field(3, "serviceAccountToken"),
+            &field(4, "clusterTrustBundle"),
+        ],
+    );
 }
 
 #[test]
 fn fields_of_containers() {
     let cases = [
         (
-            json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
-            "volumeMounts",
-        ),
-        (
             json!({"volumeDevices": [{"name": "v", "devicePath": "/v"}]}),
             "volumeDevices",
         ),
-        (json!({"livenessProbe": {}}), "livenessProbe"),
-        (json!({"readinessProbe": {}}), "readinessProbe"),
-        (json!({"startupProbe": {}}), "startupProbe"),
-        (json!({"lifecycle": {"postStart": {}}}), "lifecycle.postStart"),
-        (json!({"lifecycle": {"preStop": {}}}), "lifecycle.preStop"),
         (
             json!({"lifecycle": {"stopSignal": "SIGUSR1"}}),
             "lifecycle.stopSignal",

@@ -85,7 +85,9 @@ fn hooks_run_only_with_time_to_run() {
     let seen = in_sandbox(vec![container("a0", "a", running())]);
     let check = |requested, expected| {
         assert_eq!(
-            stop_pod(&pod, &seen, Some(requested)).containers[0].runs_pre_stop,
+            stop_pod(&pod, &seen, Some(requested)).containers[0]
+                .pre_stop
+                .is_some(),
             expected
         );
     };
@@ -97,12 +99,15 @@ fn hooks_run_only_with_time_to_run() {
 fn an_orphan_is_stopped_with_what_was_recorded() {
     let mut a = container("a0", "a", running());
     a.recorded.termination_grace_period_seconds = Some(30);
-    a.recorded.pre_stop_handler = Some("{}".to_owned());
+    a.recorded.pre_stop_handler = Some(r#"{"sleep":{"seconds":1}}"#.to_owned());
     let seen = in_sandbox(vec![a, container("b0", "b", exited(0))]);
     let stop = stop_orphan(&seen, Some(1));
     assert_eq!(stop.containers.len(), 1);
     assert_eq!(
-        (stop.containers[0].grace_seconds, stop.containers[0].runs_pre_stop),
+        (
+            stop.containers[0].grace_seconds,
+            stop.containers[0].pre_stop.is_some()
+        ),
         (1, true)
     );
     assert_eq!(stop_orphan(&seen, None).containers[0].grace_seconds, 30);

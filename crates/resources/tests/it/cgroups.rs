@@ -97,6 +97,7 @@ fn files_of_both_versions() {
         cpu_quota_us: Some(-1),
         cpu_period_us: Some(100_000),
         pids: Some(7),
+        cpus: None,
         huge_page_limits: [(2 * MI, 4 * MI)].into(),
         unified: [("memory.low".to_owned(), "5".to_owned())].into(),
     };

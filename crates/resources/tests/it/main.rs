@@ -1,7 +1,10 @@
 //! The crate's integration tests.
 #![allow(clippy::expect_used, reason = "a test that cannot read its own input fails")]
 
+mod admission;
+mod allocatable;
 mod cgroups;
 mod containers;
+mod node_cgroups;
 mod pods;
 mod totals;

@@ -26,7 +26,11 @@ fn command(scope: &Scope, endpoint: &str) -> Command {
         // Tests run side by side: each has its own port and none of the fixed ones.
         .arg(format!("--port={}", scope.port().expect("a free port")))
         .args(["--read-only-port=0", "--healthz-port=0"])
-        .args(["--fail-cgroupv1=false", "--hostname-override=Node-A"]);
+        // The packet filter of the machine is not the tests'.
+        .arg("--make-iptables-util-chains=false")
+        .args(["--fail-cgroupv1=false", "--hostname-override=Node-A"])
+        // The machine's own tree is not a test's to change.
+        .args(["--cgroups-per-qos=false", "--enforce-node-allocatable="]);
     command
 }
 

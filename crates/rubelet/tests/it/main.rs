@@ -6,9 +6,12 @@
     reason = "black-box tests run the real program"
 )]
 
+mod admission;
+mod bandwidth;
 mod command_line;
 mod demo;
 mod lifecycle;
 mod pods;
 mod server;
+mod volumes;
 mod why;

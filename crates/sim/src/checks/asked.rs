@@ -20,11 +20,15 @@ const ROUNDING_SECONDS: i64 = 2;
 impl Checker {
     pub(super) fn asked(&mut self, at: Duration, ask: Ask) {
         match ask {
-            Ask::RunSandbox { uid, .. } => self.check_start(at, &uid, "RunPodSandbox"),
+            Ask::RunSandbox { uid, .. } => {
+                self.check_start(at, &uid, "RunPodSandbox");
+                self.check_room(&uid);
+            }
             Ask::Create { sandbox, name, .. } => {
                 if let Some(sandbox) = self.truth.sandboxes.get(&sandbox) {
                     let uid = sandbox.uid.clone();
                     self.check_start(at, &uid, &format!("CreateContainer {name}"));
+                    self.check_volumes(&uid, &name);
                 }
             }
             Ask::Start { id } => {
@@ -102,7 +106,7 @@ impl Checker {
     }
 
     /// Before every source has delivered, nothing goes that no source told of in this life.
-    fn check_sources(&mut self, uid: &str, what: &str) {
+    pub(super) fn check_sources(&mut self, uid: &str, what: &str) {
         let is_known = self.truth.pods.get(uid).is_some_and(|pod| pod.told_in_life);
         if !self.truth.has_all_sources() && !is_known {
             self.violate(format!("{what} of {uid} before all sources delivered"));

@@ -108,9 +108,29 @@ impl Checker {
         instance.state = State::Running { since: at };
         instance.ran = true;
         let instance = instance.clone();
+        self.check_cgroup(&instance);
         self.check_single(&instance);
         self.check_policy(&instance);
         self.check_storm(at, &instance);
+    }
+
+    /// A container that rubelet starts runs in its pod's cgroup. A start that an earlier life has asked for may come late.
+    fn check_cgroup(&mut self, instance: &Instance) {
+        let is_of_this_life = instance.life == self.truth.life;
+        if is_of_this_life && !instance.call_failed && !self.truth.cgroups.contains(&instance.uid) {
+            self.violate(format!(
+                "{} of {} runs without a cgroup of its pod",
+                instance.id, instance.uid
+            ));
+        }
+    }
+
+    pub(super) fn cgroup_gone(&mut self, uid: &str) {
+        self.truth.cgroups.remove(uid);
+        let running = self.truth.running(uid).next().map(|instance| instance.id.clone());
+        if let Some(id) = running {
+            self.violate(format!("the cgroup of {uid} was removed while {id} ran in it"));
+        }
     }
 
     /// One running instance of a name, and one pod of a name.

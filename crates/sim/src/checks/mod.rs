@@ -5,10 +5,12 @@
 
 mod asked;
 mod happened;
+mod room;
 mod rules;
 mod settled;
 mod told;
 mod truth;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -145,11 +147,20 @@ impl Checker {
                 for pod in self.truth.pods.values_mut() {
                     pod.had_loss = true;
                 }
+                self.truth.cgroups.clear();
             }
             Fact::Listed { names } => self.listed(at, &names),
             Fact::ManifestRead { path, content } => self.manifest_read(at, &path, &content),
             Fact::Fetched { content } => self.fetched(at, &content),
+            Fact::CgroupMade { uid } => {
+                self.truth.cgroups.insert(uid);
+            }
+            Fact::CgroupGone { uid } => self.cgroup_gone(&uid),
             Fact::TreeRemoved { path } => self.tree_removed(&path),
+            Fact::VolumeStands { uid, volume } => {
+                self.truth.pod(&uid).volumes.insert(volume);
+            }
+            Fact::VolumeGone { uid, volume } => self.volume_gone(&uid, &volume),
             Fact::Published { pods } => self.published(pods),
             Fact::Fatal { text } => self.violate(format!("rubelet cannot go on: {text}")),
             Fact::RubeletStarted => self.rubelet_started(),

@@ -35,6 +35,27 @@ pub(super) fn is_init(pod: &Pod, name: &str) -> bool {
         .any(|container| container.name == name)
 }
 
+/// What the pod requests: its containers and sidecars together, or an init container if that needs more.
+pub(super) fn milli_cpu(pod: &Pod) -> i64 {
+    let of = |container: &Container| {
+        let requests = container.resources.as_ref().and_then(|all| all.requests.as_ref());
+        let text = requests
+            .and_then(|list| list.get("cpu"))
+            .map_or("0", |text| text.0.as_str());
+        // Reading a manifest turns whole thousands into units.
+        let (number, unit) = text.strip_suffix('m').map_or((text, 1000), |millis| (millis, 1));
+        number.parse::<i64>().unwrap_or(0) * unit
+    };
+    // Only regular containers of generated pods request anything.
+    regular_containers(pod).iter().map(of).sum()
+}
+
+/// The agent does not let the pod in.
+pub(super) fn is_refused(pod: &Pod) -> bool {
+    let message = pod.status.as_ref().and_then(|status| status.message.as_deref());
+    message.is_some_and(|text| text.starts_with("Pod was rejected: "))
+}
+
 /// An init container that stays.
 pub(super) fn is_sidecar(pod: &Pod, name: &str) -> bool {
     init_containers(pod)

@@ -69,6 +69,9 @@ impl Checker {
             .iter()
             .find(|said| rules::uid(said) == uid)
             .ok_or("it is not published")?;
+        if rules::is_refused(said) {
+            return self.check_refused(pod);
+        }
         let running = truth.running(uid).count();
         let phase = rules::phase(said);
         let has_deadline = pod

@@ -22,6 +22,9 @@ impl Checker {
         truth.told.clear();
         truth.told_by_http.clear();
         truth.published.clear();
+        let sandboxes = truth.sandboxes.values().map(|one| one.uid.clone());
+        let containers = truth.instances.values().map(|one| one.uid.clone());
+        truth.lived_at_start = sandboxes.chain(containers).collect();
         for (uid, pod) in &mut truth.pods {
             if pod.absent_in_life || !wanted.contains(uid) {
                 pod.incarnation += 1;
@@ -120,6 +123,11 @@ impl Checker {
                 self.violate(format!("a pod is published that never existed: {uid}"));
                 continue;
             };
+            if rules::is_refused(pod) {
+                // Not an end: it may be let in later.
+                self.check_nothing_runs(uid, phase);
+                continue;
+            }
             let has_deadline = pod
                 .spec
                 .as_ref()
@@ -140,10 +148,7 @@ impl Checker {
                 }
             }
             if rules::is_terminal(phase) {
-                let running: Vec<String> = self.truth.running(uid).map(|one| one.id.clone()).collect();
-                if !running.is_empty() {
-                    self.violate(format!("{uid} is published as {phase} while {running:?} run"));
-                }
+                self.check_nothing_runs(uid, phase);
                 let truth = self.truth.pod(uid);
                 if truth.removal_learnt.is_none() {
                     truth.terminal = Some((phase.to_owned(), life));
@@ -151,5 +156,12 @@ impl Checker {
             }
         }
         self.truth.published = pods;
+    }
+
+    fn check_nothing_runs(&mut self, uid: &str, phase: &str) {
+        let running: Vec<String> = self.truth.running(uid).map(|one| one.id.clone()).collect();
+        if !running.is_empty() {
+            self.violate(format!("{uid} is published as {phase} while {running:?} run"));
+        }
     }
 }

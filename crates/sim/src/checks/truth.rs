@@ -84,12 +84,16 @@ pub(super) struct PodTruth {
     pub(super) had_loss: bool,
     /// Its terminal phase, and the life of rubelet that said so.
     pub(super) terminal: Option<(String, u32)>,
+    /// Volumes that are ready to be used.
+    pub(super) volumes: BTreeSet<String>,
     /// Times of starts in this life, by container.
     pub(super) starts: BTreeMap<String, Vec<Duration>>,
 }
 
 #[derive(Default)]
 pub(super) struct Truth {
+    /// Pods that have a cgroup.
+    pub(super) cgroups: BTreeSet<String>,
     pub(super) instances: BTreeMap<String, Instance>,
     /// Newest instance of (uid, name), by order of creation.
     pub(super) newest: BTreeMap<(String, String), String>,
@@ -111,6 +115,8 @@ pub(super) struct Truth {
     /// When the last source of this life delivered.
     pub(super) complete_since: Option<Duration>,
     pub(super) clock_moved: bool,
+    /// What the runtime had something of when the agent started.
+    pub(super) lived_at_start: BTreeSet<String>,
     pub(super) published: Vec<Arc<Pod>>,
 }
 

@@ -149,6 +149,11 @@ impl SimFiles {
         state.tree.content(path).ok().map(|content| content.to_vec())
     }
 
+    #[must_use]
+    pub fn exists(&self, path: &Path) -> bool {
+        self.lock().tree.exists(path)
+    }
+
     /// Everything below a directory.
     #[must_use]
     pub fn paths_below(&self, directory: &Path) -> Vec<PathBuf> {
@@ -266,6 +271,16 @@ impl FileReader for SimFiles {
             return Err(failure(path, FileErrorKind::TooLarge, "too large"));
         }
         Ok(content)
+    }
+
+    /// Nobody makes links in the simulation.
+    async fn read_within(
+        &self,
+        directory: &Path,
+        path: &Path,
+        limit_bytes: u64,
+    ) -> Result<Vec<u8>, FileError> {
+        self.read(&directory.join(path), limit_bytes).await
     }
 
     async fn read_end(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, select};
 use rubelet_ports::{Clock, RuntimeError, RuntimeErrorKind};
+use rubelet_wire::cri::v1;
 use tokio::sync::{oneshot, watch};
 
 use crate::dice::SharedDice;
@@ -404,6 +405,25 @@ impl SimRuntime {
         };
         self.end_process(id, code, Cause::Own);
         true
+    }
+
+    /// The first user id on the node that a pod's newest sandbox and its containers were given; `None` for the node's own.
+    #[must_use]
+    pub fn user_ids_of(&self, uid: &str) -> Option<Vec<u32>> {
+        let first = |options: Option<&v1::NamespaceOption>| {
+            let users = options?.userns_options.as_ref()?;
+            users.uids.first().map(|mapping| mapping.host_id)
+        };
+        let state = self.lock();
+        let of_pod = state.sandboxes.iter().filter(|(_, sandbox)| sandbox.uid() == uid);
+        let (id, sandbox) = of_pod.max_by_key(|(_, sandbox)| sandbox.created_at)?;
+        let context = sandbox.config.linux.as_ref()?.security_context.as_ref()?;
+        let containers = state.containers_of(id).map(|(_, container)| {
+            let context = container.config.linux.as_ref()?.security_context.as_ref()?;
+            first(context.namespace_options.as_ref())
+        });
+        let all = std::iter::once(first(context.namespace_options.as_ref())).chain(containers);
+        all.collect()
     }
 
     /// The ids of everything that is left, for the last check.

@@ -103,6 +103,13 @@ impl RuntimeReader for SimRuntime {
                         condition(NETWORK_READY, state.is_network_ready),
                     ],
                 }),
+                runtime_handlers: vec![v1::RuntimeHandler {
+                    name: String::new(),
+                    features: Some(v1::RuntimeHandlerFeatures {
+                        recursive_read_only_mounts: true,
+                        user_namespaces: true,
+                    }),
+                }],
                 ..v1::StatusResponse::default()
             })
         })

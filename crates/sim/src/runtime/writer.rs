@@ -13,6 +13,9 @@ use super::state::{Failure, Process, Sandbox, SimContainer, container_name, sand
 use super::{CALL_DEADLINE, Call, ENDPOINT, Script, SimRuntime, Work};
 use crate::history::{Ask, Cause, Fact};
 
+/// How often a command that hangs finds out that its container is gone.
+const HANG_LOOK: Duration = Duration::from_secs(5);
+
 fn unimplemented<T>(method: &'static str) -> Result<T, RuntimeError> {
     Err(RuntimeError::new(
         method,
@@ -95,6 +98,42 @@ impl SimRuntime {
             runtime.emit(id, v1::ContainerEventType::ContainerStoppedEvent);
         }
         Ok(())
+    }
+
+    fn runs(&self, id: &str) -> bool {
+        let state = self.lock();
+        state.containers.get(id).is_some_and(SimContainer::is_running)
+    }
+
+    async fn execute(work: Work, id: String, command: Vec<String>) -> Result<v1::ExecSyncResponse, Failure> {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let number = |text: &str| text.parse::<i32>().unwrap_or(0);
+        let exit_code = match words.as_slice() {
+            ["exit", code] => number(code),
+            ["take", millis] => {
+                let millis = u64::from(number(millis).unsigned_abs());
+                work.runtime
+                    .inner
+                    .executor
+                    .sleep(Duration::from_millis(millis))
+                    .await;
+                0
+            }
+            ["hang"] => loop {
+                work.runtime.inner.executor.sleep(HANG_LOOK).await;
+                if !work.runtime.runs(&id) {
+                    return Err(Failure::unknown("the container ended"));
+                }
+            },
+            _ => 0,
+        };
+        if !work.runtime.runs(&id) {
+            return Err(Failure::unknown("cannot exec in a stopped container"));
+        }
+        Ok(v1::ExecSyncResponse {
+            exit_code,
+            ..v1::ExecSyncResponse::default()
+        })
     }
 
     fn forget_container(&self, id: &str) {
@@ -407,13 +446,19 @@ impl RuntimeWriter for SimRuntime {
         Ok(())
     }
 
+    /// The command is a script of its own: `exit N`, `take MILLISECONDS`, `hang`; anything else ends well at once.
     async fn exec_sync(
         &self,
-        _container_id: &str,
-        _command: Vec<String>,
-        _timeout: Option<Duration>,
+        container_id: &str,
+        command: Vec<String>,
+        timeout: Option<Duration>,
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
-        unimplemented("ExecSync")
+        let id = container_id.to_owned();
+        let about = format!("{} {}", self.title(container_id), command.join(" "));
+        let mut call = Call::writing("ExecSync", about, container_id, None);
+        call.deadline = timeout;
+        self.call(call, move |work| Box::pin(Self::execute(work, id, command)))
+            .await
     }
 
     async fn exec(&self, _request: v1::ExecRequest) -> Result<String, RuntimeError> {

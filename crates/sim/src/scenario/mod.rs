@@ -192,7 +192,7 @@ mod tests {
             for _ in 0..3 {
                 let read = rubelet_manifest::read_file(&shape.manifest(), "/m/p.json", "sim", &*gates);
                 let read = read.unwrap_or_else(|error| panic!("{error}: {shape:?}"));
-                assert_eq!(unsupported(&read.pods[0]), []);
+                assert_eq!(unsupported(&read.pods[0], &crate::node::configuration()), []);
                 shape.edit(dice);
             }
         }

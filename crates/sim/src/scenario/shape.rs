@@ -36,6 +36,9 @@ pub struct PodShape {
     pub grace_seconds: i64,
     pub deadline_seconds: Option<i64>,
     pub host_network: bool,
+    /// Requested by the first regular container.
+    pub milli_cpu: i64,
+    pub has_volumes: bool,
     /// Written as an annotation, so that an edit can change nothing else.
     pub revision: u32,
 }
@@ -155,6 +158,8 @@ impl PodShape {
                 .percent(6)
                 .then(|| i64::try_from(dice.between(5, 60)).unwrap_or(30)),
             host_network: dice.percent(10),
+            milli_cpu: *dice.pick(&[0, 0, 0, 500, 500, 1000, 2000]),
+            has_volumes: dice.percent(30),
             revision: 0,
         }
     }
@@ -194,6 +199,8 @@ impl PodShape {
             grace_seconds: 5,
             deadline_seconds: None,
             host_network: false,
+            milli_cpu: 0,
+            has_volumes: dice.percent(50),
             revision: 0,
         }
     }
@@ -222,7 +229,13 @@ impl PodShape {
 
     #[must_use]
     pub fn manifest(&self) -> Vec<u8> {
-        let list = |containers: &[ContainerShape]| containers.iter().map(container_json).collect::<Vec<_>>();
+        let list = |containers: &[ContainerShape]| {
+            let mut list: Vec<Value> = containers.iter().map(container_json).collect();
+            if self.has_volumes {
+                list.iter_mut().for_each(add_mounts);
+            }
+            list
+        };
         let mut metadata = json!({
             "name": self.name,
             "annotations": {"revision": self.revision.to_string()},
@@ -238,15 +251,42 @@ impl PodShape {
         if !self.init.is_empty() {
             spec["initContainers"] = json!(list(&self.init));
         }
+        if self.milli_cpu > 0 {
+            let requests = json!({"requests": {"cpu": format!("{}m", self.milli_cpu)}});
+            spec["containers"][0]["resources"] = requests;
+        }
         if let Some(seconds) = self.deadline_seconds {
             spec["activeDeadlineSeconds"] = json!(seconds);
         }
         if self.host_network {
             spec["hostNetwork"] = json!(true);
         }
+        if self.has_volumes {
+            spec["volumes"] = volumes();
+        }
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
         pod.to_string().into_bytes()
     }
+}
+
+/// One of each kind: on disk, in memory, written by the agent, of the node.
+fn volumes() -> Value {
+    let revision = json!({"path": "revision", "fieldRef": {"fieldPath": "metadata.annotations['revision']"}});
+    json!([
+        {"name": "disk", "emptyDir": {}},
+        {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        {"name": "info", "downwardAPI": {"items": [revision]}},
+        {"name": "host", "hostPath": {"path": "/srv/shared", "type": "DirectoryOrCreate"}},
+    ])
+}
+
+fn add_mounts(container: &mut Value) {
+    container["volumeMounts"] = json!([
+        {"name": "disk", "mountPath": "/disk", "subPath": "inner"},
+        {"name": "memory", "mountPath": "/memory"},
+        {"name": "info", "mountPath": "/info"},
+        {"name": "host", "mountPath": "/host"},
+    ]);
 }
 
 fn container_json(container: &ContainerShape) -> Value {

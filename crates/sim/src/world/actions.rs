@@ -236,7 +236,9 @@ impl World {
             let down = self.dice.millis(3000, 12_000);
             self.crash_rubelet(down);
         }
+        self.volumes.lose_power();
         self.files.lose_power();
+        self.cgroups.lose_power();
         self.runtime.lose_power();
     }
 

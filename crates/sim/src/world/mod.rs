@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rubelet_lifecycle::deliberate::{self, Bug};
 
+use crate::cgroups::SimCgroups;
 use crate::checks::Checker;
 use crate::dice::{Dice, SharedDice};
 use crate::edges::{EventCollector, SimHttp};
@@ -24,6 +25,7 @@ use crate::node;
 use crate::runtime::{Faults, SimRuntime};
 use crate::scenario::{Action, CallKind, PodShape, Scenario};
 use crate::trace::{Actor, Trace};
+use crate::volumes::{SimVolumes, VolumeFaults};
 use rubelet::Rubelet;
 
 /// More polls than this without time passing are a busy loop.
@@ -38,6 +40,8 @@ const QUIET_TIME: Duration = Duration::from_secs(200);
 const REMOVAL_LIMIT: Duration = Duration::from_secs(600);
 /// How often a question about the whole world is asked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// In the chaos, of calls that make or remove cgroups.
+const CGROUP_FAILURES_PERCENT: u64 = 5;
 /// Tasks of an agent without pods, with room.
 const IDLE_TASKS: usize = 24;
 
@@ -75,6 +79,8 @@ struct World {
     history: History,
     runtime: SimRuntime,
     files: SimFiles,
+    cgroups: SimCgroups,
+    volumes: SimVolumes,
     http: SimHttp,
     events: EventCollector,
     randomness: SharedDice,
@@ -126,6 +132,16 @@ impl World {
         runtime.set_has_events(scenario.has_events);
         runtime.set_faults(scenario.runtime_faults.clone());
         files.set_faults(scenario.file_faults);
+        let cgroups = SimCgroups::new(&executor, SharedDice::new(seed, "cgroups"), history.clone());
+        cgroups.set_fail_percent(CGROUP_FAILURES_PERCENT);
+        let volumes = SimVolumes::new(
+            &executor,
+            SharedDice::new(seed, "volumes"),
+            history.clone(),
+            trace.clone(),
+            files.clone(),
+        );
+        volumes.set_faults(VolumeFaults::roll(&mut Dice::new(seed, "volume faults")));
         // A file system that does not answer holds up the source, and with it the news of a removal.
         let slack = Duration::from_secs(if scenario.file_faults.hangs > 0 { 60 } else { 2 });
         Self {
@@ -141,6 +157,8 @@ impl World {
             history,
             runtime,
             files,
+            volumes,
+            cgroups,
             rubelet: None,
             manifests: BTreeMap::new(),
             next_number: 1,
@@ -327,6 +345,8 @@ impl World {
             ..Faults::calm()
         });
         self.files.set_faults(FileFaults::default());
+        self.cgroups.set_fail_percent(0);
+        self.volumes.set_faults(VolumeFaults::default());
     }
 
     fn remove_all(&mut self) -> Check {
@@ -354,6 +374,7 @@ impl World {
     fn leftovers(&self) -> Vec<String> {
         let mut left = self.checker.unsettled(None);
         left.extend(self.runtime.leftovers());
+        left.extend(self.volumes.leftovers());
         let directories = [
             format!("{}/pods", node::ROOT),
             node::POD_LOGS.to_owned(),
@@ -363,6 +384,12 @@ impl World {
             let paths = self.files.paths_below(Path::new(&directory));
             left.extend(paths.iter().map(|path| path.display().to_string()));
         }
+        left.extend(
+            self.cgroups
+                .pods()
+                .iter()
+                .map(|uid| format!("the cgroup of {uid}")),
+        );
         let tasks = self.executor.task_names(Group::Rubelet);
         if tasks.len() > IDLE_TASKS {
             left.push(format!("{} tasks: {tasks:?}", tasks.len()));

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use rubelet_agent::{AgentHandle, AgentPorts};
+use rubelet_cgroups::{CgroupPorts, Cgroups};
 use rubelet_images::{Images, ImagesSettings};
-use rubelet_ports::{Clock, PodView, Spawner};
+use rubelet_ports::{Clock, PodCgroups, PodView, Spawner};
+use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 
 use super::{Due, World};
+use crate::dialer::SimDialer;
 use crate::executor::{Group, Life, Step};
 use crate::history::Fact;
 use crate::node;
@@ -41,6 +44,21 @@ impl World {
             clock.clone(),
             events.clone(),
         );
+        let settings = node::settings(&self.scenario);
+        let volumes = node::volumes(&settings, &clock, &life, events.clone(), &self.volumes);
+        let cgroups = self.start_cgroups(&life, &clock);
+        let dialer = Arc::new(SimDialer::new(&self.executor, self.randomness.clone()));
+        let probes = Probes::new(
+            ProbesSettings::default(),
+            ProbesPorts {
+                clock: clock.clone(),
+                spawner: Arc::new(life.clone()),
+                randomness: Arc::new(self.randomness.clone()),
+                runtime_writer: runtime.clone(),
+                dialer: dialer.clone(),
+                events: events.clone(),
+            },
+        );
         let ports = AgentPorts {
             clock,
             spawner: Arc::new(life.clone()),
@@ -48,12 +66,16 @@ impl World {
             runtime_reader: runtime.clone(),
             runtime_writer: runtime,
             images: Arc::new(images),
+            volumes: Arc::new(volumes),
             file_reader: files.clone(),
             file_writer: files,
             http: Arc::new(self.http.clone()),
+            dialer,
+            probes: Arc::new(probes),
             events,
+            cgroups,
         };
-        let (handle, mut fatal) = rubelet_agent::start(ports, node::settings(&self.scenario));
+        let (handle, mut fatal) = rubelet_agent::start(ports, settings);
         let (history, executor) = (self.history.clone(), self.executor.clone());
         life.spawn(
             "fatal",
@@ -65,6 +87,20 @@ impl World {
         );
         self.watch_rubelet(&life, handle.clone());
         self.rubelet = Some(Rubelet { life, handle });
+    }
+
+    /// The real keeper of the tree on simulated cgroups.
+    fn start_cgroups(&self, life: &Life, clock: &Arc<dyn Clock>) -> Arc<dyn PodCgroups> {
+        let edge = Arc::new(self.cgroups.clone());
+        let ports = CgroupPorts {
+            clock: clock.clone(),
+            reader: edge.clone(),
+            writer: edge,
+        };
+        let keeper = Arc::new(Cgroups::new(node::cgroups(), ports));
+        let running = keeper.clone();
+        life.spawn("cgroups", Box::pin(running.run()));
+        keeper
     }
 
     /// Asks rubelet what it says of its pods, again and again.

@@ -1,9 +1,12 @@
 //! The rows of the design's speed and size budget: their names, units and limits; and the points in time in between.
 
+use super::probes::{COMMANDS_PER_SECOND, REQUESTS_PER_SECOND};
+
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Row {
     OneStart,
+    VolumesStart,
     ManyStart,
     ManyStartCpu,
     OneRestart,
@@ -17,6 +20,13 @@ pub(super) enum Row {
     AnonymousIdle,
     AnonymousMany,
     ExecToReady,
+    RequestsRate,
+    RequestsLate,
+    RequestsLatest,
+    RequestsCpu,
+    CommandsRate,
+    CommandsLate,
+    CommandsCpu,
 }
 
 /// How low a figure has to be.
@@ -43,8 +53,9 @@ impl Limit {
 
 impl Row {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 22] = [
         Self::OneStart,
+        Self::VolumesStart,
         Self::ManyStart,
         Self::ManyStartCpu,
         Self::OneRestart,
@@ -58,12 +69,20 @@ impl Row {
         Self::AnonymousIdle,
         Self::AnonymousMany,
         Self::ExecToReady,
+        Self::RequestsRate,
+        Self::RequestsLate,
+        Self::RequestsLatest,
+        Self::RequestsCpu,
+        Self::CommandsRate,
+        Self::CommandsLate,
+        Self::CommandsCpu,
     ];
 
     /// What the row is called, with this many pods in the rows of many.
     pub(super) fn name(self, pods: usize) -> String {
         match self {
             Self::OneStart => "one pod, manifest written → Running and Ready on /pods".to_owned(),
+            Self::VolumesStart => "… more with five emptyDir and downwardAPI volumes".to_owned(),
             Self::ManyStart => format!("{pods} pods at once, all Running and Ready"),
             Self::ManyStartCpu => format!("CPU of the agent for those {pods} starts"),
             Self::OneRestart => "container killed → its successor runs".to_owned(),
@@ -77,6 +96,13 @@ impl Row {
             Self::AnonymousIdle => "anonymous part of the memory, idle".to_owned(),
             Self::AnonymousMany => format!("anonymous part of the memory, {pods} pods"),
             Self::ExecToReady => "exec → says that it is ready".to_owned(),
+            Self::RequestsRate => format!("{REQUESTS_PER_SECOND} HTTP, TCP and gRPC probes per second: come"),
+            Self::RequestsLate => "… late, 99th percentile".to_owned(),
+            Self::RequestsLatest => "… late, the worst".to_owned(),
+            Self::RequestsCpu => "… CPU of the agent".to_owned(),
+            Self::CommandsRate => format!("{COMMANDS_PER_SECOND} command probes per second: come"),
+            Self::CommandsLate => "… late, 99th percentile".to_owned(),
+            Self::CommandsCpu => "… CPU of the agent".to_owned(),
         }
     }
 
@@ -90,7 +116,11 @@ impl Row {
             Self::MemoryIdle | Self::MemoryMany | Self::AnonymousIdle | Self::AnonymousMany => {
                 format!("{value:.1} MiB")
             }
-            Self::SteadyCpu => format!("{value:.2} % of a core"),
+            Self::SteadyCpu | Self::RequestsCpu | Self::CommandsCpu => format!("{value:.2} % of a core"),
+            Self::VolumesStart | Self::RequestsLate | Self::RequestsLatest | Self::CommandsLate => {
+                format!("{value:.1} ms")
+            }
+            Self::RequestsRate | Self::CommandsRate => format!("{value:.1} per s"),
             Self::Binary => format!("{value:.1} MB"),
         }
     }
@@ -108,7 +138,17 @@ impl Row {
             Self::MemoryMany => Limit::AtMost(32.0),
             Self::SteadyCpu => Limit::AtMost(1.0),
             Self::Binary => Limit::AtMost(30.0),
-            Self::AnonymousIdle | Self::AnonymousMany | Self::ExecToReady => Limit::Free,
+            Self::RequestsLate => Limit::AtMost(50.0),
+            Self::VolumesStart => Limit::AtMost(10.0),
+            Self::AnonymousIdle
+            | Self::AnonymousMany
+            | Self::ExecToReady
+            | Self::RequestsRate
+            | Self::RequestsLatest
+            | Self::RequestsCpu
+            | Self::CommandsRate
+            | Self::CommandsLate
+            | Self::CommandsCpu => Limit::Free,
         }
     }
 
@@ -124,7 +164,17 @@ impl Row {
             Self::MemoryMany => Limit::AtMost(22.0),
             Self::SteadyCpu => Limit::AtMost(0.3),
             Self::Binary => Limit::AtMost(20.0),
-            Self::AnonymousIdle | Self::AnonymousMany | Self::ExecToReady => Limit::Free,
+            Self::RequestsLate => Limit::AtMost(10.0),
+            Self::VolumesStart => Limit::AtMost(3.0),
+            Self::AnonymousIdle
+            | Self::AnonymousMany
+            | Self::ExecToReady
+            | Self::RequestsRate
+            | Self::RequestsLatest
+            | Self::RequestsCpu
+            | Self::CommandsRate
+            | Self::CommandsLate
+            | Self::CommandsCpu => Limit::Free,
         }
     }
 }

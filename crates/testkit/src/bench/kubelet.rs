@@ -47,6 +47,7 @@ impl<'a> Place<'a> {
             let folder = dir.join(folder);
             fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         }
+        peer::share(&dir.join("root"))?;
         let read_only_port = scope.port()?;
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",

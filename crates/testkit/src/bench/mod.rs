@@ -1,7 +1,7 @@
 //! `make bench`: rubelet, upstream's kubelet and the bare CRI floor on every row of the budget, in one run on one machine.
 //!
 //! All three use the same private containerd, image, pod and configuration, and take turns round by round, so that what
-//! disturbs the machine disturbs all of them. Reading order: `budget` (the rows) → `one`, `hundred`, `floor` (what is done)
+//! disturbs the machine disturbs all of them. Reading order: `budget` (the rows) → `one`, `hundred`, `probes`, `floor` (what is done)
 //! → `kubelet`, `runtime`, `pod` (with what) → `samples` and `report` (what comes out). The machine is noisy: compare the
 //! columns of one run, not runs.
 
@@ -12,6 +12,7 @@ mod kubelet;
 mod machine;
 mod one;
 mod pod;
+mod probes;
 mod report;
 mod runtime;
 mod samples;
@@ -24,7 +25,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::containerd::{Containerd, Flavour};
-use crate::{Program, Scope, workspace_root};
+use crate::{Program, Scope, images, workspace_root};
 use budget::Row;
 use kubelet::Place;
 use runtime::Runtime;
@@ -49,6 +50,8 @@ pub enum Group {
     One,
     /// Many pods: started, at rest, after a restart of the kubelet, removed.
     Hundred,
+    /// Containers that are probed; measured once, whatever the number of rounds.
+    Probes,
 }
 
 /// What to measure.
@@ -120,6 +123,10 @@ pub fn run(options: &Options) -> Result<()> {
     let begin = Instant::now();
     let scope = Scope::new("bench")?;
     let containerd = Containerd::start(&scope, Flavour::V2)?;
+    if options.wants(Group::Probes) {
+        containerd.import(&images::busybox()?)?;
+        containerd.import(&images::server()?)?;
+    }
     let asynchronous = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -162,7 +169,8 @@ async fn measure(options: &Options, scope: &Scope, containerd: &Containerd) -> R
         for (column, program) in &kubelets {
             places += 1;
             let place = Place::new(scope, containerd, *column, program, places)?;
-            measure_kubelet(options, &place, &mut runtime, &mut samples)
+            let with_probes = round == 1 && options.wants(Group::Probes);
+            measure_kubelet(options, &place, with_probes, &mut runtime, &mut samples)
                 .await
                 .with_context(|| {
                     format!(
@@ -180,6 +188,7 @@ async fn measure(options: &Options, scope: &Scope, containerd: &Containerd) -> R
 async fn measure_kubelet(
     options: &Options,
     place: &Place<'_>,
+    with_probes: bool,
     runtime: &mut Runtime,
     samples: &mut Samples,
 ) -> Result<()> {
@@ -190,13 +199,22 @@ async fn measure_kubelet(
     let memory = kubelet.memory()?;
     samples.record(Row::MemoryIdle, column, memory.resident_mib);
     samples.record(Row::AnonymousIdle, column, memory.anonymous_mib);
+    if with_probes {
+        probes::measure(options, &mut kubelet, runtime, samples)
+            .await
+            .context("with probes")?;
+        // Each group on a kubelet that did nothing before, as the floor's containerd did nothing else either.
+        kubelet.stop()?;
+        runtime.remove_everything().await?;
+        (kubelet, _) = place.start()?;
+        kubelet.settle(SETTLING).await?;
+    }
     if options.wants(Group::One) {
         one::measure(&kubelet, runtime, samples)
             .await
             .context("with one pod")?;
     }
     if options.wants(Group::Hundred) {
-        // Each group on a kubelet that did nothing before, as the floor's containerd did nothing else either.
         if options.wants(Group::One) {
             kubelet.stop()?;
             runtime.remove_everything().await?;

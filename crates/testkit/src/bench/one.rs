@@ -38,7 +38,7 @@ pub(super) async fn measure(kubelet: &Kubelet, runtime: &mut Runtime, samples: &
     for number in 0..PODS_PER_ROUND {
         let rest = rest(number);
         let name = format!("one-{number}");
-        let first = measure_start(kubelet, &name, runtime, samples)
+        let (first, took) = measure_start(kubelet, &name, &pod::manifest(&name), runtime, samples)
             .await
             .context("start")?;
         tokio::time::sleep(rest).await;
@@ -51,8 +51,30 @@ pub(super) async fn measure(kubelet: &Kubelet, runtime: &mut Runtime, samples: &
             .context("manifest removed")?;
         kubelet.wait_until_gone(&name).await?;
         tokio::time::sleep(rest).await;
+        measure_volumes(kubelet, number, took, runtime, samples)
+            .await
+            .context("with volumes")?;
+        tokio::time::sleep(rest).await;
     }
     Ok(())
+}
+
+/// The start of another pod, which has volumes, beside the one that had none.
+async fn measure_volumes(
+    kubelet: &Kubelet,
+    number: usize,
+    plain: Duration,
+    runtime: &mut Runtime,
+    samples: &mut Samples,
+) -> Result<()> {
+    let name = format!("volumes-{number}");
+    // Its points in time are not those of the plain pod.
+    let mut apart = Samples::new(0);
+    let manifest = pod::manifest_with_volumes(&name);
+    let (_, took) = measure_start(kubelet, &name, &manifest, runtime, &mut apart).await?;
+    samples.record(Row::VolumesStart, kubelet.column(), ms(took) - ms(plain));
+    kubelet.take(&name)?;
+    kubelet.wait_until_gone(&name).await
 }
 
 /// The pause between the actions on the pod of this number.
@@ -60,15 +82,16 @@ pub(super) fn rest(number: usize) -> Duration {
     REST + SHIFT * u32::try_from(number).unwrap_or_default()
 }
 
-/// Until the kubelet says Ready and the runtime agrees; gives the container.
+/// Until the kubelet says Ready and the runtime agrees; gives the container and the time.
 async fn measure_start(
     kubelet: &Kubelet,
     name: &str,
+    manifest: &str,
     runtime: &mut Runtime,
     samples: &mut Samples,
-) -> Result<String> {
+) -> Result<(String, Duration)> {
     let (column, pod) = (kubelet.column(), kubelet.pod_name(name));
-    kubelet.stage(name, &pod::manifest(name))?;
+    kubelet.stage(name, manifest)?;
     runtime.forget_events();
     let begin = Instant::now();
     kubelet.put(name)?;
@@ -100,7 +123,7 @@ async fn measure_start(
     ];
     mark_events(&pod, begin, &marks, column, runtime, samples);
     samples.mark(Mark::StartReady, column, ms(ready - begin));
-    Ok(started.container_id)
+    Ok((started.container_id, ready - begin))
 }
 
 /// Until the runtime says that another container of the pod runs; gives it.

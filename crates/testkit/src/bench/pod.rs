@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use rubelet_wire::cri::v1;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Scope;
 use crate::images::PAUSE;
@@ -19,7 +19,43 @@ const CONTAINER: &str = "main";
 
 /// The manifest of a pod of this name.
 pub(super) fn manifest(name: &str) -> String {
-    let pod = json!({
+    let container = json!({ "name": CONTAINER, "image": IMAGE, "imagePullPolicy": "IfNotPresent" });
+    format!("{:#}\n", with_containers(name, &[container]))
+}
+
+/// The same pod with five volumes.
+pub(super) fn manifest_with_volumes(name: &str) -> String {
+    let info = json!([
+        { "path": "name", "fieldRef": { "fieldPath": "metadata.name" } },
+        { "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } },
+    ]);
+    let volumes = json!([
+        { "name": "disk-1", "emptyDir": {} },
+        { "name": "disk-2", "emptyDir": {} },
+        { "name": "memory", "emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } },
+        { "name": "info-1", "downwardAPI": { "items": info } },
+        { "name": "info-2", "downwardAPI": { "items": info } },
+    ]);
+    let names = volumes
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|volume| volume["name"].clone());
+    let mounts: Vec<Value> = names
+        .enumerate()
+        .map(|(index, name)| json!({ "name": name, "mountPath": format!("/volumes/{index}") }))
+        .collect();
+    let container = json!({
+        "name": CONTAINER, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "volumeMounts": mounts,
+    });
+    let mut pod = with_containers(name, &[container]);
+    pod["spec"]["volumes"] = volumes;
+    format!("{pod:#}\n")
+}
+
+/// The same pod with other containers.
+pub(super) fn with_containers(name: &str, containers: &[Value]) -> Value {
+    json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": { "name": name, "namespace": NAMESPACE, "labels": { "app": "bench" } },
@@ -27,10 +63,9 @@ pub(super) fn manifest(name: &str) -> String {
             "dnsPolicy": "Default",
             "enableServiceLinks": false,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
-            "containers": [{ "name": CONTAINER, "image": IMAGE, "imagePullPolicy": "IfNotPresent" }],
+            "containers": containers,
         },
-    });
-    format!("{pod:#}\n")
+    })
 }
 
 /// The same pod without a kubelet.

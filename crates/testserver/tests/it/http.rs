@@ -34,6 +34,15 @@ fn endpoints_answer_as_asked() -> Result<()> {
     check("/file/no/such/file", 404, "entity not found\n")?;
     check("/memory/1048576", 200, "took 1048576 bytes\n")?;
     ensure!(get(&address, "/hits")?.1.contains("3 /live\n"));
+    check("/circle", 302, "")?;
+    ensure!(get(&address, "/reset").is_err());
+    check("/arrive/a", 200, "ok\n")?;
+    let arrivals = get(&address, "/arrivals")?.1;
+    ensure!(
+        arrivals.starts_with("a 1") && arrivals.ends_with('\n'),
+        "{arrivals}"
+    );
+    check("/arrivals", 200, "")?;
     let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
     check("/hostname", 200, &hostname)?;
     check("/file/proc/sys/kernel/hostname", 200, &hostname)?;

@@ -8,11 +8,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
+use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::configuration::labels;
 use rubelet_model::Timestamp;
+use rubelet_model::observation::PodUid;
 use rubelet_ports::{
-    Clock, DirectoryEntry, EventStream, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Moment,
-    RuntimeError, RuntimeErrorKind, RuntimeReader, RuntimeWriter, WatchStream,
+    CgroupError, CgroupErrorKind, Clock, DirectoryEntry, EventStream, FileError, FileErrorKind, FileKind,
+    FileReader, FileWriter, Moment, MountRequest, PodCgroups, PodVolumes, RuntimeError, RuntimeErrorKind,
+    RuntimeReader, RuntimeWriter, VolumeFailure, WatchStream,
 };
 use rubelet_wire::cri::v1;
 
@@ -321,6 +324,10 @@ impl FileReader for FakeFiles {
         panic!("{} was read", path.display())
     }
 
+    async fn read_within(&self, directory: &Path, _: &Path, _: u64) -> Result<Vec<u8>, FileError> {
+        panic!("{} was read", directory.display())
+    }
+
     async fn read_end(&self, path: &Path, _: u64) -> Result<Vec<u8>, FileError> {
         panic!("{} was read", path.display())
     }
@@ -404,23 +411,88 @@ impl FileWriter for FakeFiles {
     }
 }
 
+/// Volumes that go at once, unless they are stuck.
+#[derive(Default)]
+pub(super) struct FakeVolumes {
+    /// Pods whose volumes do not go.
+    pub(super) stuck: Mutex<BTreeSet<PodUid>>,
+    /// Pods whose volumes were taken down, in order.
+    pub(super) taken_down: Mutex<Vec<PodUid>>,
+}
+
+#[async_trait]
+impl PodVolumes for FakeVolumes {
+    async fn set_up(&self, _: Arc<Pod>) -> Result<(), VolumeFailure> {
+        Ok(())
+    }
+
+    async fn mounts(&self, _: MountRequest) -> Result<Vec<v1::Mount>, VolumeFailure> {
+        Ok(Vec::new())
+    }
+
+    async fn tear_down(&self, uid: &PodUid) -> Result<(), VolumeFailure> {
+        if self.stuck.lock().unwrap().contains(uid) {
+            return Err(VolumeFailure {
+                message: "the volume is in use".to_owned(),
+                retry_at: None,
+            });
+        }
+        self.taken_down.lock().unwrap().push(uid.clone());
+        Ok(())
+    }
+}
+
 /// A collector with its edges.
 pub(super) struct Bench {
     pub(super) collector: GarbageCollector,
     pub(super) runtime: Arc<FakeRuntime>,
     pub(super) files: Arc<FakeFiles>,
+    pub(super) volumes: Arc<FakeVolumes>,
+    pub(super) cgroups: Arc<FakeCgroups>,
+}
+
+/// The pods that have a cgroup.
+#[derive(Default)]
+pub(super) struct FakeCgroups(pub(super) Mutex<BTreeSet<PodUid>>);
+
+#[async_trait]
+impl PodCgroups for FakeCgroups {
+    fn hold(&self, _pod: &Arc<Pod>) {}
+
+    fn release(&self, _uid: &PodUid) {}
+
+    async fn create(&self, _pod: &Pod) -> Result<(), CgroupError> {
+        Ok(())
+    }
+
+    async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        if uid.as_str() == "stuck" {
+            let message = "processes in it do not end";
+            return Err(CgroupError::new("/podstuck", CgroupErrorKind::Busy, message));
+        }
+        self.0.lock().unwrap().remove(uid);
+        Ok(())
+    }
+
+    async fn pods(&self) -> Result<BTreeSet<PodUid>, CgroupError> {
+        Ok(self.0.lock().unwrap().clone())
+    }
 }
 
 impl Bench {
     pub(super) fn new() -> Self {
         let runtime = Arc::new(FakeRuntime::default());
         let files = Arc::new(FakeFiles::default());
+        let cgroups = Arc::new(FakeCgroups::default());
+        let volumes = Arc::new(FakeVolumes::default());
         let ports = GarbagePorts {
             clock: Arc::new(StillClock),
             runtime_reader: Arc::clone(&runtime) as Arc<dyn RuntimeReader>,
             runtime_writer: Arc::clone(&runtime) as Arc<dyn RuntimeWriter>,
             file_reader: Arc::clone(&files) as Arc<dyn FileReader>,
             file_writer: Arc::clone(&files) as Arc<dyn FileWriter>,
+            volumes: Arc::clone(&volumes) as Arc<dyn PodVolumes>,
+            cgroups: Arc::clone(&cgroups) as Arc<dyn PodCgroups>,
         };
         let settings = GarbageSettings {
             limits: rubelet_lifecycle::garbage::GarbageLimits::default(),
@@ -432,6 +504,8 @@ impl Bench {
             collector: GarbageCollector::new(ports, settings),
             runtime,
             files,
+            volumes,
+            cgroups,
         }
     }
 

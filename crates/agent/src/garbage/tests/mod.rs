@@ -265,6 +265,32 @@ fn nothing_goes_across_a_mount_and_it_is_told_once() {
 }
 
 #[test]
+fn volumes_go_before_their_directory_and_keep_it_when_they_stay() {
+    let bench = Bench::new();
+    for pod in ["live", "orphan", "stuck"] {
+        bench.files.add_file(&format!("/root/pods/{pod}/etc-hosts"));
+    }
+    bench.volumes.stuck.lock().unwrap().insert(PodUid::from("stuck"));
+    let report = collect(&bench, &GarbageScope::Node, fates(&KNOWN, false));
+    assert_eq!(report.problems, BTreeMap::new());
+    assert!(
+        bench.volumes.taken_down.lock().unwrap().is_empty(),
+        "not before all sources delivered"
+    );
+    let report = collect(&bench, &GarbageScope::Node, fates(&KNOWN, true));
+    let expected = [("/root/pods/stuck".to_owned(), "the volume is in use".to_owned())];
+    assert_eq!(report.problems, expected.into());
+    assert_eq!(
+        *bench.volumes.taken_down.lock().unwrap(),
+        [PodUid::from("orphan")]
+    );
+    assert_eq!(
+        bench.files.leaves("/root/pods"),
+        ["/root/pods/live/etc-hosts", "/root/pods/stuck/etc-hosts"]
+    );
+}
+
+#[test]
 fn links_that_lead_nowhere_go_unless_their_container_has_not_ended() {
     let bench = Bench::new();
     bench.runtime.add_container("p/a#1", ContainerRunning);
@@ -380,4 +406,25 @@ fn a_collection_can_be_spawned() {
     }
     let report = as_task(Bench::new().collector).now_or_never();
     assert_eq!(report, Some(GarbageReport::default()));
+}
+
+#[test]
+fn cgroups_go_with_the_last_of_their_pods() {
+    let bench = bench();
+    let pods = ["live", "gone", "strange", "orphan", "stuck"].map(PodUid::from);
+    bench.cgroups.0.lock().unwrap().extend(pods);
+    let left = || -> Vec<String> {
+        let pods = bench.cgroups.0.lock().unwrap();
+        pods.iter().map(ToString::to_string).collect()
+    };
+    let report = collect(&bench, &GarbageScope::Node, fates(&KNOWN, false));
+    assert!(report.cgroups.is_empty(), "sources are not ready: {report:?}");
+    assert_eq!(left().len(), 5);
+    let report = collect(&bench, &GarbageScope::Node, fates(&KNOWN, true));
+    assert_eq!(left(), ["live", "stuck"]);
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(
+        report.problems.contains_key("the cgroup of pod stuck"),
+        "{report:?}"
+    );
 }

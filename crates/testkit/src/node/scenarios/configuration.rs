@@ -11,6 +11,7 @@ use crate::containerd::Flavour;
 
 pub(super) const ALL: &[Scenario] = scenarios![
     environment_and_downward_values,
+    variables_from_files,
     command_arguments_and_working_directory,
     terminal_and_standard_input,
     resources_reach_the_runtime,
@@ -75,6 +76,47 @@ async fn environment_and_downward_values(bed: &Bed<'_>) -> Result<()> {
         "the address is {address:?}"
     );
     Ok(())
+}
+
+/// An init container writes them into a volume, which may lead nowhere outside.
+async fn variables_from_files(bed: &Bed<'_>) -> Result<()> {
+    let from = |path: &str, key: &str, optional: bool| json!({ "fileKeyRef": { "volumeName": "v", "path": path, "key": key, "optional": optional } });
+    let volume = json!([{ "name": "v", "emptyDir": {} }]);
+    let mount = json!([{ "name": "v", "mountPath": "/v" }]);
+    let writes = |script: &str| with(shell("first", script), "volumeMounts", mount.clone());
+    let name = "env-file";
+    let env = json!([
+        { "name": "ONE", "valueFrom": from("env", "ONE", false) },
+        { "name": "TWO", "valueFrom": from("env", "TWO", false) },
+        { "name": "NONE", "valueFrom": from("env", "NONE", true) },
+    ]);
+    let script = "printf \"# comment\\nONE='1 x'\\nTWO='a\\nb'\\n\" >/v/env";
+    let manifest = pod(name)
+        .init(writes(script))
+        .container(with(shell("main", "env; echo none=${NONE-unset}"), "env", env))
+        .spec("volumes", volume.clone());
+    let lines = printed(bed, name, manifest).await?;
+    ensure!(value(&lines, "ONE")? == "1 x", "{lines:?}");
+    let two = lines.iter().position(|line| line == "TWO=a").context("no TWO")?;
+    ensure!(lines.get(two + 1).map(String::as_str) == Some("b"), "{lines:?}");
+    ensure!(value(&lines, "none")? == "unset", "{lines:?}");
+
+    let name = "env-file-escape";
+    let env = json!([{ "name": "ONE", "valueFrom": from("env", "ONE", true) }]);
+    let manifest = pod(name)
+        .init(writes("ln -s /etc/passwd /v/env"))
+        .container(with(shell("main", "true"), "env", env))
+        .spec("volumes", volume);
+    bed.node.write(name, &manifest.json())?;
+    bed.node
+        .wait_for_pod(name, "is refused", |pod| {
+            let (reason, message) = pod.waiting("main")?;
+            ensure!(reason == "CreateContainerConfigError", "{reason}: {message}");
+            ensure!(message.contains("couldn't parse env file"), "{message}");
+            Ok(())
+        })
+        .await?;
+    bed.node.remove(name)
 }
 
 async fn command_arguments_and_working_directory(bed: &Bed<'_>) -> Result<()> {

@@ -3,15 +3,21 @@
 //! A scenario owns the pods whose names it uses and touches nothing else, so that many share a bed. What it expects is
 //! upstream's behaviour unless it says otherwise.
 
+pub mod admission;
 mod bad_manifests;
+mod cgroups;
 mod configuration;
+mod confinement;
 mod garbage;
+mod hooks;
 mod image_pulls;
 mod lifecycle;
 mod networking;
+mod probes;
 mod restarts;
 mod security;
 mod termination;
+mod volumes;
 
 use std::fs;
 use std::path::PathBuf;
@@ -34,12 +40,24 @@ pub const TERMINATION: &[Scenario] = termination::ALL;
 pub const IMAGE_PULLS: &[Scenario] = image_pulls::ALL;
 /// What a container sees of its configuration.
 pub const CONFIGURATION: &[Scenario] = configuration::ALL;
+/// The cgroups of pods.
+pub const CGROUPS: &[Scenario] = cgroups::ALL;
 /// Names, addresses and ports.
 pub const NETWORKING: &[Scenario] = networking::ALL;
 /// Users, rights and namespaces.
 pub const SECURITY: &[Scenario] = security::ALL;
+/// What a container may do and whom it is.
+pub const CONFINEMENT: &[Scenario] = confinement::ALL;
+/// Lifecycle hooks.
+pub const HOOKS: &[Scenario] = hooks::ALL;
+/// Volumes that need no API server.
+pub const VOLUMES: &[Scenario] = volumes::ALL;
+/// Startup, readiness and liveness.
+pub const PROBES: &[Scenario] = probes::ALL;
 /// Log files and what is cleaned up.
 pub const GARBAGE: &[Scenario] = garbage::ALL;
+/// Pods that a node does not let in.
+pub const ADMISSION: &[Scenario] = admission::ALL;
 /// Manifests that nobody can run.
 pub const BAD_MANIFESTS: &[Scenario] = bad_manifests::ALL;
 
@@ -48,13 +66,19 @@ pub fn all() -> Vec<Scenario> {
     // Those that wait for the clock begin first.
     [
         GARBAGE,
+        VOLUMES,
         RESTARTS,
         TERMINATION,
+        HOOKS,
+        PROBES,
         LIFECYCLE,
         IMAGE_PULLS,
         CONFIGURATION,
+        CGROUPS,
         NETWORKING,
         SECURITY,
+        CONFINEMENT,
+        ADMISSION,
         BAD_MANIFESTS,
     ]
     .concat()

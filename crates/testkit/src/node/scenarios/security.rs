@@ -50,7 +50,8 @@ async fn root_is_refused_where_it_must_not_be(bed: &Bed<'_>) -> Result<()> {
         .wait_for_pod(name, "is refused", |pod| {
             let (reason, message) = pod.waiting("main")?;
             ensure!(reason == "CreateContainerConfigError", "{reason}: {message}");
-            ensure!(message.contains("root"), "{message}");
+            let words = "container has runAsNonRoot and image will run as root (pod: \"";
+            ensure!(message.contains(words), "{message}");
             Ok(())
         })
         .await?;

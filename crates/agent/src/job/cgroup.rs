@@ -1,0 +1,49 @@
+//! The pod's own cgroup: there before anything of the pod runs, gone after all of it.
+//!
+//! Owns the calls and what a failure means for the pod. The tree is kept by somebody else.
+
+use std::sync::Arc;
+
+use rubelet_lifecycle::pod_state::Retry;
+use rubelet_ports::PodEvent;
+
+use super::{PodJob, Stop};
+
+/// Processes that were killed leave within moments; one that hangs in the kernel is looked at again and again.
+const REMOVAL_RETRY: std::time::Duration = std::time::Duration::from_secs(2);
+
+impl PodJob {
+    /// The pod counts for its tier from its first sync on.
+    pub(super) fn hold_cgroup(&self) {
+        self.ports().cgroups.hold(&self.pod);
+    }
+
+    /// Not cut short by a cancellation: a cgroup that is half made is more work than one that is whole. It has a deadline.
+    pub(super) async fn create_cgroup(&self) -> Result<(), Stop> {
+        let cgroups = Arc::clone(&self.ports().cgroups);
+        let created = self
+            .waits
+            .named("the pod's cgroup", cgroups.create(&self.pod))
+            .await;
+        created.map_err(|error| {
+            let text = format!("unable to ensure pod container exists: {error}");
+            self.record(PodEvent::warning("FailedCreatePodContainer", text));
+            self.fail(error.to_string(), Retry::Later)
+        })
+    }
+
+    /// Nothing of the pod runs any more, as far as the runtime knows.
+    pub(super) fn release_cgroup(&self) {
+        self.ports().cgroups.release(&self.uid);
+    }
+
+    /// Whatever the runtime has left behind in it is killed.
+    pub(super) async fn remove_cgroup(&self) -> Result<(), Stop> {
+        let cgroups = Arc::clone(&self.ports().cgroups);
+        let removed = self
+            .waits
+            .named("the pod's cgroup to go", cgroups.remove(&self.uid))
+            .await;
+        removed.map_err(|error| self.fail(error.to_string(), Retry::At(self.now().plus(REMOVAL_RETRY))))
+    }
+}

@@ -1,0 +1,196 @@
+//! Running lifecycle hooks.
+//!
+//! Owns the calls and what is told of them; what a hook is, and its words, is decided by `lifecycle::hooks`. A hook may take
+//! as long as it likes, so that nobody runs one while holding a turn at the runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use rubelet_lifecycle::hooks::{
+    FAILED_POST_START, FAILED_PRE_STOP, HTTP_FALLBACK, Hook, HttpHook, POST_START_ERROR, post_start,
+};
+use rubelet_lifecycle::plan::{KillContainer, KillReason};
+use rubelet_lifecycle::pod_state::Retry;
+use rubelet_lifecycle::termination::{ContainerStop, StopCause, stop_container};
+use rubelet_model::observation::{ContainerId, ContainerObservation, ContainerState};
+use rubelet_ports::{HttpCall, HttpCallError, HttpPurpose, HttpScheme, PodEvent, within};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::container::Started;
+use super::sandbox::{ActiveSandbox, IN_FLIGHT_LOOK};
+use super::{PodJob, Stop};
+
+/// Why a hook did not do what it should. Neither text is put into an event: both come from the container.
+pub(super) struct HookFailure {
+    error: String,
+    /// What the command printed.
+    output: String,
+}
+
+impl HookFailure {
+    fn new(error: impl Into<String>) -> Self {
+        Self {
+            error: error.into(),
+            output: String::new(),
+        }
+    }
+}
+
+impl PodJob {
+    /// Runs the hook of a container that was just started. Where it fails, the container is killed again.
+    pub(super) async fn run_post_start(
+        &mut self,
+        container: &Container,
+        id: &ContainerId,
+        sandbox: &ActiveSandbox,
+        permit: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<Started, Stop> {
+        let Some(hook) = post_start(container) else {
+            return Ok(Ok(()));
+        };
+        permit.take();
+        let name = container.name.as_str();
+        let run = self.run_hook(&hook, id, &sandbox.ips);
+        let what = format!("the postStart hook of container {name}");
+        let Err(failure) = self.read(what, run).await? else {
+            return Ok(Ok(()));
+        };
+        tracing::warn!(pod = %self.uid, container = name, "The postStart hook failed; the container is killed");
+        let event = PodEvent::warning(FAILED_POST_START, "PostStartHook failed");
+        self.record(event.of_container(name));
+        let message = hook.failure(&self.pod, name, &failure.error, &failure.output);
+        self.start_failed(name, POST_START_ERROR, &message);
+        let now = self.now();
+        let state = ContainerState::Running { started_at: now };
+        let seen = ContainerObservation::new(id.clone(), name, sandbox.id.clone(), state, now);
+        let kill = KillContainer {
+            stop: stop_container(&self.pod, &seen, StopCause::Other, None),
+            reason: KillReason::PostStartHook,
+        };
+        self.kill_containers(&[(&kill, self.kind_of(name))]).await?;
+        Ok(Err(Retry::At(self.now().plus(IN_FLIGHT_LOOK))))
+    }
+
+    /// Runs the hook of a container that is about to be stopped, for as long as its grace period. The answer is the time
+    /// that it took, in whole seconds.
+    pub(super) async fn run_pre_stop(&self, hook: &Hook, stop: &ContainerStop) -> i64 {
+        if self.work.pre_stops.has(&stop.id) {
+            return 0;
+        }
+        let clock = Arc::clone(&self.ports().clock);
+        let begun = clock.moment();
+        let ips = self
+            .seen
+            .as_ref()
+            .map(|seen| seen.ips.clone())
+            .unwrap_or_default();
+        let limit = Duration::from_secs(u64::try_from(stop.grace_seconds).unwrap_or(0));
+        let run = within(clock.as_ref(), limit, self.run_hook(hook, &stop.id, &ips));
+        let what = format!("the preStop hook of container {}", stop.name);
+        match self.waits.named(what, run).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => {
+                let event = PodEvent::warning(FAILED_PRE_STOP, "PreStopHook failed");
+                self.record(event.of_container(&stop.name));
+            }
+            Err(elapsed) => {
+                tracing::warn!(pod = %self.uid, container = stop.name, %elapsed, "The preStop hook took the whole grace period");
+            }
+        }
+        let containers = self.seen.as_ref().map(|seen| seen.containers.as_slice());
+        let is_known = |id: &ContainerId| containers.unwrap_or_default().iter().any(|one| one.id == *id);
+        self.work.pre_stops.retain(is_known);
+        self.work.pre_stops.add(stop.id.clone());
+        i64::try_from(clock.moment().since(begun).as_secs()).unwrap_or(i64::MAX)
+    }
+
+    async fn run_hook(&self, hook: &Hook, id: &ContainerId, ips: &[String]) -> Result<(), HookFailure> {
+        match hook {
+            Hook::Exec { command } => self.exec_hook(command, id).await,
+            Hook::Http(hook) => self.http_hook(hook, ips).await,
+            Hook::Sleep { seconds } => {
+                let time = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
+                self.ports().clock.sleep(time).await;
+                Ok(())
+            }
+            Hook::Invalid { why } => Err(HookFailure::new(why)),
+        }
+    }
+
+    async fn exec_hook(&self, command: &[String], id: &ContainerId) -> Result<(), HookFailure> {
+        let call = self
+            .ports()
+            .runtime_writer
+            .exec_sync(id.as_str(), command.to_vec(), None);
+        let answer = match call.await {
+            Ok(answer) if answer.exit_code == 0 => return Ok(()),
+            Ok(answer) => answer,
+            Err(error) => return Err(HookFailure::new(error.message())),
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&answer.stdout), text(&answer.stderr));
+        Err(HookFailure {
+            error: format!(
+                "command '{}' exited with {}: {stderr}",
+                command.join(" "),
+                answer.exit_code
+            ),
+            output: stdout + &stderr,
+        })
+    }
+
+    async fn http_hook(&self, hook: &HttpHook, ips: &[String]) -> Result<(), HookFailure> {
+        let has_host = hook.action.host.as_ref().is_some_and(|host| !host.is_empty());
+        let address = match self.pod_address(ips) {
+            Some(address) => address,
+            None if has_host => String::new(),
+            None => return Err(HookFailure::new("failed to find networking container")),
+        };
+        let container = Container {
+            ports: Some(hook.ports.clone()),
+            ..Container::default()
+        };
+        let call = HttpCall::of_action(
+            &hook.action,
+            &container,
+            &address,
+            HttpPurpose::LifecycleHook,
+            None,
+        )
+        .map_err(|error| HookFailure::new(error.to_string()))?;
+        let dialer = &self.ports().dialer;
+        match dialer.http_get(&call).await {
+            // Whatever the server says, it was told.
+            Ok(_) | Err(HttpCallError::BrokenBody { .. }) => Ok(()),
+            Err(HttpCallError::NoAnswer {
+                message,
+                spoke_plain_http,
+            }) => {
+                let is_fallback = spoke_plain_http && call.scheme == HttpScheme::Https;
+                if is_fallback && dialer.http_get(&call.without_tls()).await.is_ok() {
+                    let text = format!(
+                        "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
+                        call.authority()
+                    );
+                    self.record(PodEvent::warning(HTTP_FALLBACK, text));
+                    return Ok(());
+                }
+                Err(HookFailure::new(message))
+            }
+        }
+    }
+
+    /// The pod's address; on the node's network that is the node's.
+    pub(super) fn pod_address(&self, ips: &[String]) -> Option<String> {
+        if let Some(ip) = ips.first() {
+            return Some(ip.clone());
+        }
+        let node = self.shared.settings.node.node_ips.first();
+        node.filter(|_| is_on_node(&self.pod)).map(ToString::to_string)
+    }
+}
+
+fn is_on_node(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
+}

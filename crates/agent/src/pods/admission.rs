@@ -1,0 +1,346 @@
+//! Letting pods in: the one place that reads and writes the ledger.
+//!
+//! Owns who was let in, who was refused, who waits for a decision and who waits for others to make room. The loop is the
+//! ledger's only owner, so that nothing comes between a judgement and the reservation that follows from it.
+//!
+//! Nothing of this is written down. A pod that the runtime has anything of was let in by an earlier life of the agent: it is
+//! booked as it is and never judged again, also when all of them together are more than the node has. That is why nobody is
+//! judged before the runtime's first list. What a pod holds comes back when nothing of it can run any more.
+//!
+//! A refusal of a static pod is not its end: when others have ended, it is judged again. Nobody else would ever bring it
+//! back, whereas a pod of a cluster is made anew by its controller.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use rubelet_lifecycle::pod_state::{EndCause, Event, KillRequest, PodFacts, PodState, UpdateKind};
+use rubelet_lifecycle::status::{Eviction, rejected_status};
+use rubelet_model::Timestamp;
+use rubelet_model::observation::PodUid;
+use rubelet_ports::PodEvent;
+use rubelet_resources::admission::capabilities::asks_runtime;
+use rubelet_resources::admission::preemption::{DISRUPTION_MESSAGE, PREEMPTED_MESSAGE, PREEMPTED_REASON};
+use rubelet_resources::admission::{Judgement, Ledger, Refusal};
+
+use super::entry::{Refused, uid_of};
+use super::{Pods, problems_of};
+use crate::sources::PodChange;
+
+/// Why a pod is refused that needs something which is not built yet.
+pub(super) const NOT_SUPPORTED: &str = "NotSupported";
+
+/// Where pods stand that came and do not run yet.
+#[derive(Default)]
+pub(super) struct Admission {
+    ledger: Ledger,
+    pub(super) refused: BTreeMap<PodUid, Refused>,
+    /// Not judged yet, since when.
+    pub(super) unjudged: BTreeMap<PodUid, Timestamp>,
+    /// Let in, and waiting for the end of those whose place they take.
+    pub(super) heirs: BTreeMap<PodUid, Heir>,
+    /// Added again after their end: what that end has left says nothing about them.
+    reborn: BTreeSet<PodUid>,
+    /// What the runtime had something of when the agent started, until every source could ask for it.
+    earlier: BTreeSet<PodUid>,
+    /// What sources had and have no longer, from before it was known what lives: its end is as its definition says.
+    departed: BTreeMap<PodUid, Arc<Pod>>,
+    /// Somebody has given something back.
+    has_more_room: bool,
+}
+
+/// A pod that others have to make room for.
+pub(super) struct Heir {
+    pub(super) victims: Vec<PodUid>,
+    pub(super) since: Timestamp,
+}
+
+impl Admission {
+    /// Whether something was decided about the pod, or will be.
+    pub(super) fn knows(&self, uid: &PodUid) -> bool {
+        self.refused.contains_key(uid) || self.unjudged.contains_key(uid) || self.heirs.contains_key(uid)
+    }
+
+    /// Nobody wants the pod any more.
+    pub(super) fn left(&mut self, uid: &PodUid, pod: Arc<Pod>) {
+        if self.unjudged.contains_key(uid) {
+            self.departed.insert(uid.clone(), pod);
+        }
+        self.drop_pod(uid);
+    }
+
+    /// The definition of a pod that left before anybody knew what it has in the runtime.
+    pub(super) fn take_departed(&mut self, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.departed.remove(uid)
+    }
+
+    /// The pod does not begin.
+    fn drop_pod(&mut self, uid: &PodUid) {
+        self.refused.remove(uid);
+        self.unjudged.remove(uid);
+        self.reborn.remove(uid);
+        if self.heirs.remove(uid).is_some() {
+            self.release(uid);
+        }
+    }
+
+    /// Gives back what a pod held that cannot run any more.
+    pub(super) fn release(&mut self, uid: &PodUid) {
+        self.has_more_room |= self.ledger.release(uid);
+    }
+
+    pub(super) fn set_earlier(&mut self, uids: BTreeSet<PodUid>) {
+        self.earlier = uids;
+    }
+
+    /// Every source has delivered: what comes from now on is new.
+    pub(super) fn forget_earlier(&mut self) {
+        self.earlier.clear();
+    }
+
+    pub(super) fn take_reborn(&mut self, uid: &PodUid) -> bool {
+        self.reborn.remove(uid)
+    }
+}
+
+impl Pods {
+    /// Additions go by age, the oldest first, and behind what an earlier life let in: that is booked before anybody new can
+    /// take its place. Everything else stays where it is.
+    pub(super) fn in_order(&self, mut changes: Vec<PodChange>) -> Vec<PodChange> {
+        let rank = |change: &PodChange| match change {
+            PodChange::Add(pod) => {
+                let uid = uid_of(pod);
+                let is_new = !self.admission.earlier.contains(&uid) && !self.may_live(&uid);
+                Some((is_new, pod.metadata.creation_timestamp.clone()))
+            }
+            PodChange::Update(_) | PodChange::Delete(_) | PodChange::Reconcile(_) | PodChange::Remove(_) => {
+                None
+            }
+        };
+        let places: Vec<usize> = (0..changes.len())
+            .filter(|place| rank(&changes[*place]).is_some())
+            .collect();
+        let mut added: Vec<PodChange> = places.iter().map(|place| changes[*place].clone()).collect();
+        added.sort_by_cached_key(rank);
+        for (place, change) in places.into_iter().zip(added) {
+            changes[place] = change;
+        }
+        changes
+    }
+
+    /// A source has a pod, new or changed.
+    pub(super) fn wanted(&mut self, uid: PodUid, pod: Arc<Pod>, kind: UpdateKind) {
+        self.desired.insert(uid.clone(), Arc::clone(&pod));
+        self.admission.take_departed(&uid);
+        if let Some(message) = problems_of(&pod, &self.shared.settings.node) {
+            return self.refuse(uid, pod, not_supported(message), kind);
+        }
+        if self.pods.contains_key(&uid) {
+            return self.update(&uid, kind);
+        }
+        if self.admission.heirs.contains_key(&uid) {
+            // Its place is booked; what it is by then is what starts.
+            return;
+        }
+        self.let_in(&uid);
+    }
+
+    /// Decides about a desired pod that nothing runs of as far as the loop knows, and begins it if it may run.
+    pub(super) fn let_in(&mut self, uid: &PodUid) {
+        let Some(pod) = self.desired.get(uid).cloned() else {
+            return;
+        };
+        if self.may_begin(uid, &pod) {
+            self.update(uid, UpdateKind::Create);
+        }
+    }
+
+    /// The pod was added again after its end.
+    pub(super) fn may_begin_anew(&mut self, uid: &PodUid, pod: &Arc<Pod>) -> bool {
+        self.admission.reborn.insert(uid.clone());
+        if let Some(message) = problems_of(pod, &self.shared.settings.node) {
+            // While the last good version ran, this one was only noted.
+            self.note_refusal(uid.clone(), Arc::clone(pod), not_supported(message));
+            return false;
+        }
+        self.may_begin(uid, pod)
+    }
+
+    fn may_begin(&mut self, uid: &PodUid, pod: &Arc<Pod>) -> bool {
+        let features = self.shared.health.borrow().features;
+        let now = self.now();
+        if !self.are_names_known || features.is_none() && asks_runtime(pod) {
+            self.admission.unjudged.entry(uid.clone()).or_insert(now);
+            return false;
+        }
+        self.admission.unjudged.remove(uid);
+        let terms = &self.shared.settings.admission;
+        let facts = PodFacts::of(pod);
+        if self.admission.earlier.remove(uid) || self.may_live(uid) {
+            // Its quantities were checked when the manifest was read.
+            if let Ok(holding) = terms.holding(pod) {
+                self.admission.ledger.reserve(uid.clone(), holding);
+            }
+            self.admission.refused.remove(uid);
+            return true;
+        }
+        if facts.is_terminal || facts.is_deleted {
+            return true;
+        }
+        match terms.judge(uid, pod, &self.admission.ledger, features.unwrap_or_default()) {
+            Judgement::Fits(holding) => {
+                self.admission.ledger.reserve(uid.clone(), holding);
+                self.admission.refused.remove(uid);
+                true
+            }
+            Judgement::Preempts { holding, victims } => {
+                self.admission.ledger.reserve(uid.clone(), holding);
+                self.admission.refused.remove(uid);
+                self.preempt(uid, &victims);
+                false
+            }
+            Judgement::Refused(refusal) => {
+                self.note_refusal(uid.clone(), Arc::clone(pod), refusal);
+                false
+            }
+        }
+    }
+
+    /// Ends the victims; the pod begins when all of them have ended.
+    fn preempt(&mut self, uid: &PodUid, victims: &[PodUid]) {
+        let since = self.now();
+        let heir = Heir {
+            victims: victims.to_vec(),
+            since,
+        };
+        self.admission.heirs.insert(uid.clone(), heir);
+        for victim in victims {
+            tracing::info!(pod = %victim, heir = %uid, "The pod has to make room for a critical one");
+            let Some(entry) = self.pods.get_mut(victim) else {
+                self.disinherit(victim);
+                continue;
+            };
+            entry.eviction = Some(Eviction {
+                reason: PREEMPTED_REASON.to_owned(),
+                message: PREEMPTED_MESSAGE.to_owned(),
+                disruption: Some(DISRUPTION_MESSAGE.to_owned()),
+            });
+            let event = PodEvent::warning(PREEMPTED_REASON, PREEMPTED_MESSAGE);
+            self.shared.ports.events.record(&entry.pod, event);
+            let request = KillRequest {
+                cause: EndCause::Evicted,
+                grace_seconds: None,
+            };
+            self.apply(victim, Event::Kill(request));
+        }
+    }
+
+    /// A pod that has not begun makes room by waiting on.
+    fn disinherit(&mut self, uid: &PodUid) {
+        self.admission.heirs.remove(uid);
+        self.admission.release(uid);
+        if let Some(pod) = self.desired.get(uid).cloned() {
+            let refusal = Refusal {
+                reason: PREEMPTED_REASON.to_owned(),
+                message: PREEMPTED_MESSAGE.to_owned(),
+                is_for_now: true,
+                detail: None,
+            };
+            self.note_refusal(uid.clone(), pod, refusal);
+        }
+    }
+
+    /// Says that the pod cannot run here. What already runs of it is left alone.
+    fn refuse(&mut self, uid: PodUid, pod: Arc<Pod>, refusal: Refusal, kind: UpdateKind) {
+        let Some(entry) = self.pods.get(&uid) else {
+            self.admission.drop_pod(&uid);
+            return self.note_refusal(uid, pod, refusal);
+        };
+        if entry.state.ending().is_some() {
+            // When the old one is gone, the refusal is what is left.
+            return self.update(&uid, kind);
+        }
+        let event = PodEvent::warning(refusal.reason.clone(), refusal.message.clone());
+        self.shared.ports.events.record(&pod, event);
+        let problem = refusal.message;
+        tracing::warn!(pod = %uid, problem, "The pod's new version is not supported; the last good one goes on");
+    }
+
+    /// Remembers a refusal, and tells it unless it was told.
+    fn note_refusal(&mut self, uid: PodUid, pod: Arc<Pod>, refusal: Refusal) {
+        let before = self.admission.refused.get(&uid);
+        let since = before.map_or_else(|| self.now(), |before| before.since);
+        if before.is_none_or(|before| before.refusal.reason != refusal.reason) {
+            let event = PodEvent::warning(refusal.reason.clone(), refusal.message.clone());
+            self.shared.ports.events.record(&pod, event);
+        }
+        let refused = Refused { pod, refusal, since };
+        self.admission.refused.insert(uid, refused);
+    }
+
+    /// The status of a refused pod.
+    pub(super) fn refused_status(&self, refused: &Refused) -> PodStatus {
+        let class = self.qos_class_of(&refused.pod);
+        rejected_status(class, &refused.refusal.reason, &refused.refusal.message)
+    }
+
+    /// What waited for something to be known is judged now, the oldest first.
+    pub(super) fn judge_waiting(&mut self) {
+        let waiting: Vec<PodUid> = self.admission.unjudged.keys().cloned().collect();
+        // What lives is booked before anybody new can take its place.
+        let (living, new): (Vec<PodUid>, Vec<PodUid>) =
+            waiting.into_iter().partition(|uid| self.may_live(uid));
+        for uid in living.into_iter().chain(self.by_age(new)) {
+            self.let_in(&uid);
+        }
+    }
+
+    /// Somebody has ended: heirs whose victims are all gone begin, and refused static pods are judged again.
+    pub(super) fn share_room(&mut self) {
+        if !std::mem::take(&mut self.admission.has_more_room) {
+            return;
+        }
+        let ledger = &self.admission.ledger;
+        let heirs = self.admission.heirs.iter();
+        let ready: Vec<PodUid> = heirs
+            .filter(|(_, heir)| !heir.victims.iter().any(|victim| ledger.contains(victim)))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in ready {
+            self.admission.heirs.remove(&uid);
+            self.update(&uid, UpdateKind::Create);
+        }
+        let refused = self.admission.refused.iter();
+        let hopeful: Vec<PodUid> = refused
+            .filter(|(_, refused)| refused.refusal.is_for_now && PodFacts::of(&refused.pod).is_static)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in self.by_age(hopeful) {
+            self.let_in(&uid);
+        }
+    }
+
+    fn by_age(&self, mut uids: Vec<PodUid>) -> Vec<PodUid> {
+        uids.sort_by_cached_key(|uid| {
+            let pod = self.desired.get(uid);
+            pod.and_then(|pod| pod.metadata.creation_timestamp.clone())
+        });
+        uids
+    }
+
+    /// A pod in this state holds nothing any more.
+    pub(super) fn release_ended(&mut self, uid: &PodUid, state: PodState) {
+        if !state.may_run() {
+            self.admission.release(uid);
+        }
+    }
+}
+
+fn not_supported(message: String) -> Refusal {
+    Refusal {
+        reason: NOT_SUPPORTED.to_owned(),
+        message,
+        is_for_now: false,
+        detail: None,
+    }
+}

@@ -1,0 +1,119 @@
+//! The one task that writes the tiers.
+//!
+//! Owns when: soon after a pod comes or goes, and everything once a minute, in case somebody else wrote to the tree. A write that
+//! fails or hangs delays no pod: pods make their cgroups themselves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rubelet_ports::{CgroupError, Moment};
+use rubelet_resources::tiers::{Tiers, plan_tiers};
+use rubelet_resources::{PodCgroup, QosClass};
+
+use crate::Cgroups;
+use crate::node::{ENFORCED, NOT_ENFORCED};
+
+/// As often as upstream.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// What the kernel was told, as far as that went well.
+#[derive(Default)]
+struct Written {
+    kubepods: Option<PodCgroup>,
+    burstable: Option<PodCgroup>,
+    best_effort: Option<PodCgroup>,
+    /// The last thing that was said about a failure, so that a lasting one is said once.
+    told: Option<String>,
+}
+
+impl Cgroups {
+    /// Keeps the tiers as they should be; it never ends.
+    pub async fn run(self: Arc<Self>) {
+        let clock = Arc::clone(&self.ports.clock);
+        let mut written = Written::default();
+        let mut is_enforced = false;
+        let mut everything_at = clock.moment();
+        loop {
+            let now = clock.moment();
+            if now >= everything_at {
+                everything_at = now.plus(INTERVAL);
+                written = Written {
+                    told: written.told,
+                    ..Written::default()
+                };
+                if !is_enforced {
+                    is_enforced = self.enforce().await;
+                }
+            }
+            self.refresh(&mut written).await;
+            self.wait(everything_at).await;
+        }
+    }
+
+    async fn wait(&self, until: Moment) {
+        let clock = &self.ports.clock;
+        let sleep = clock.sleep(until.since(clock.moment()));
+        // Both arms may be dropped: a notice that was not taken stays.
+        tokio::select! {
+            biased;
+            () = self.changed.notified() => {}
+            () = sleep => {}
+        }
+    }
+
+    /// The limits of all pods together. True when they are in effect.
+    async fn enforce(&self) -> bool {
+        let cgroup = self.enforced(&self.plan().kubepods);
+        let values = self.tier_values(QosClass::Guaranteed, &cgroup);
+        match self.ports.writer.update(values).await {
+            Ok(()) => {
+                tracing::info!(reason = ENFORCED, "Updated Node Allocatable limit across pods");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(reason = NOT_ENFORCED, %error, "Failed to update Node Allocatable limits; tried again in a minute");
+                false
+            }
+        }
+    }
+
+    fn plan(&self) -> Tiers {
+        let settings = &self.settings;
+        let held = self.held();
+        let active = held.values().filter(|one| one.is_active).map(|one| &one.demand);
+        plan_tiers(active, &settings.rules, &settings.facts)
+    }
+
+    /// Writes what differs from what was written.
+    async fn refresh(&self, written: &mut Written) {
+        let mut tiers = self.plan();
+        if !self.settings.rules.is_tiered() {
+            // They were reset at start-up; saying it again makes systemd write everything it knows of the slice.
+            tiers.kubepods.unified.clear();
+            tiers.burstable.unified.clear();
+        }
+        let parts = [
+            (QosClass::Guaranteed, tiers.kubepods, &mut written.kubepods),
+            (QosClass::Burstable, tiers.burstable, &mut written.burstable),
+            (QosClass::BestEffort, tiers.best_effort, &mut written.best_effort),
+        ];
+        let mut failure: Option<CgroupError> = None;
+        for (class, cgroup, written) in parts {
+            if written.as_ref() == Some(&cgroup) {
+                continue;
+            }
+            match self.ports.writer.update(self.tier_values(class, &cgroup)).await {
+                Ok(()) => *written = Some(cgroup),
+                Err(error) => {
+                    *written = None;
+                    failure = Some(error);
+                }
+            }
+        }
+        let told = failure.map(|error| error.to_string());
+        if let Some(problem) = told.as_ref().filter(|_| told != written.told) {
+            tracing::warn!(problem, "The cgroups of the QoS classes are not up to date");
+        }
+        written.told = told;
+    }
+}

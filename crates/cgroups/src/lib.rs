@@ -1,0 +1,158 @@
+//! The tree of cgroups that pods live in.
+//!
+//! Owns what is in the tree and when it changes: the node's level at start-up, the tiers with every pod that comes or goes, a
+//! pod's own cgroup before its sandbox and after its last process. Names and values are decided by `resources`, and written
+//! through ports. It must not know the agent: pods come in through [`PodCgroups`].
+//!
+//! ```text
+//! <cgroupRoot>/kubepods                what the node leaves for pods; Guaranteed pods are directly below
+//!                 ├── burstable        shares: the sum of its pods' requests
+//!                 │     └── pod<uid>
+//!                 ├── besteffort       shares: 2
+//!                 └── pod<uid>
+//! ```
+
+mod keeper;
+mod node;
+mod settings;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::observation::PodUid;
+use rubelet_ports::{CgroupError, CgroupErrorKind, PodCgroups};
+use rubelet_resources::cgroup_name::{CgroupName, node_allocatable, pod_cgroup_name, pod_uid_of};
+use rubelet_resources::slice::cgroup_values;
+use rubelet_resources::{PodDemand, QosClass, pod_cgroup, qos_class};
+use tokio::sync::Notify;
+
+pub use node::NodeCgroupError;
+pub use settings::{CgroupPorts, CgroupSettings};
+
+const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+
+/// What is known of a pod until its cgroup is gone.
+struct Held {
+    pod: Arc<Pod>,
+    demand: PodDemand,
+    /// Whether it counts for its tier.
+    is_active: bool,
+}
+
+/// The tree's keeper. Pods use it from many tasks; the tiers are written by one, see [`Cgroups::run`].
+pub struct Cgroups {
+    settings: CgroupSettings,
+    ports: CgroupPorts,
+    kubepods: CgroupName,
+    /// Held for a few steps, never across an await.
+    held: Mutex<BTreeMap<PodUid, Held>>,
+    /// The pods that count have changed.
+    changed: Notify,
+}
+
+impl Cgroups {
+    #[must_use]
+    pub fn new(settings: CgroupSettings, ports: CgroupPorts) -> Self {
+        Self {
+            kubepods: node_allocatable(&settings.cgroup_root),
+            settings,
+            ports,
+            held: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<PodUid, Held>> {
+        // No step in between leaves the map half changed.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pod_name(&self, class: QosClass, uid: &str) -> Result<CgroupName, CgroupError> {
+        pod_cgroup_name(&self.settings.cgroup_root, class, uid)
+            .map_err(|error| CgroupError::new(uid, CgroupErrorKind::Other, error.to_string()))
+    }
+}
+
+fn uid_of(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+#[async_trait]
+impl PodCgroups for Cgroups {
+    fn hold(&self, pod: &Arc<Pod>) {
+        let uid = PodUid::from(uid_of(pod));
+        let mut held = self.held();
+        if let Some(known) = held.get(&uid)
+            && known.is_active
+            && Arc::ptr_eq(&known.pod, pod)
+        {
+            return;
+        }
+        // A pod whose quantities cannot be read never gets a cgroup, and is told why there.
+        let Ok(demand) = PodDemand::read(pod) else { return };
+        let one = Held {
+            pod: Arc::clone(pod),
+            demand,
+            is_active: true,
+        };
+        held.insert(uid, one);
+        drop(held);
+        self.changed.notify_one();
+    }
+
+    fn release(&self, uid: &PodUid) {
+        if let Some(one) = self.held().get_mut(uid) {
+            one.is_active = false;
+        }
+        self.changed.notify_one();
+    }
+
+    async fn create(&self, pod: &Pod) -> Result<(), CgroupError> {
+        let uid = uid_of(pod);
+        let demand = PodDemand::read(pod)
+            .map_err(|error| CgroupError::new(uid, CgroupErrorKind::Other, error.to_string()))?;
+        let (rules, facts) = (&self.settings.rules, &self.settings.facts);
+        let name = self.pod_name(qos_class(&demand, rules), uid)?;
+        let cgroup = pod_cgroup(&demand, rules, facts, false);
+        let values = cgroup_values(&name, &cgroup, self.settings.driver, facts);
+        let problems = self.ports.writer.create(values).await?;
+        for problem in problems {
+            // As for upstream, the pod runs all the same: its containers have limits of their own.
+            tracing::warn!(pod = uid, problem, "A value of the pod's cgroup is not in effect");
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        let known = self
+            .held()
+            .get(uid)
+            .map(|one| qos_class(&one.demand, &self.settings.rules));
+        // Of a pod that only the runtime knew the class is not known.
+        let classes: &[QosClass] = known.as_slice();
+        let classes = if classes.is_empty() { &CLASSES[..] } else { classes };
+        for class in classes {
+            let place = self.pod_name(*class, uid.as_str())?.place(self.settings.driver);
+            self.ports.writer.remove(place).await?;
+        }
+        let mut held = self.held();
+        if held.get(uid).is_some_and(|one| !one.is_active) {
+            held.remove(uid);
+        }
+        Ok(())
+    }
+
+    async fn pods(&self) -> Result<BTreeSet<PodUid>, CgroupError> {
+        let driver = self.settings.driver;
+        let mut found = BTreeSet::new();
+        for class in CLASSES {
+            let tier = self.kubepods.tier(class).path(driver);
+            let names = self.ports.reader.children(&tier).await?;
+            let uids = names.iter().filter_map(|name| pod_uid_of(name, driver));
+            found.extend(uids.map(PodUid::from));
+        }
+        Ok(found)
+    }
+}

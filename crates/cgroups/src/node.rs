@@ -1,0 +1,137 @@
+//! The node's level: `kubepods`, its tiers, and the cgroups that resources are reserved for.
+//!
+//! Owns what has to be there before the first pod. What fails here keeps rubelet from starting, but for the limits of
+//! `kubepods`: those are tried again every minute, because pods may use more memory than they may have just now.
+
+use rubelet_model::cgroup::CgroupValues;
+use rubelet_ports::CgroupError;
+use rubelet_resources::amounts::Amounts;
+use rubelet_resources::cgroup_name::CgroupName;
+use rubelet_resources::node_cgroup::{Enforced, kubepods, reserved};
+use rubelet_resources::slice::cgroup_values;
+use rubelet_resources::tiers::{Tiers, plan_tiers};
+use rubelet_resources::{PodCgroup, PodDemand, QosClass};
+use thiserror::Error;
+
+use crate::Cgroups;
+
+/// Upstream's reasons of the node's events.
+pub(crate) const ENFORCED: &str = "NodeAllocatableEnforced";
+pub(crate) const NOT_ENFORCED: &str = "FailedNodeAllocatableEnforcement";
+
+#[derive(Debug, Error)]
+pub enum NodeCgroupError {
+    #[error("cgroupRoot {root:?} is not a cgroup that pods can live below")]
+    Root {
+        root: String,
+        #[source]
+        source: CgroupError,
+    },
+    #[error("the cgroups of pods cannot be made")]
+    Create(#[source] CgroupError),
+    #[error("{setting} {cgroup:?}: reserved resources cannot be enforced on it")]
+    Reserved {
+        setting: &'static str,
+        cgroup: String,
+        #[source]
+        source: CgroupError,
+    },
+}
+
+impl Cgroups {
+    /// Makes the tree above the pods and enforces reserved resources.
+    ///
+    /// # Errors
+    /// When pods could not run as they should.
+    pub async fn set_up(&self) -> Result<(), NodeCgroupError> {
+        let settings = &self.settings;
+        let root = CgroupName::from_cgroupfs(&settings.cgroup_root).path(settings.driver);
+        let checked = self.ports.reader.check(&root).await;
+        checked.map_err(|source| NodeCgroupError::Root {
+            root: settings.cgroup_root.clone(),
+            source,
+        })?;
+        let no_pods: [PodDemand; 0] = [];
+        let tiers = plan_tiers(&no_pods, &settings.rules, &settings.facts);
+        let Tiers {
+            kubepods,
+            mut burstable,
+            best_effort,
+        } = tiers;
+        // The pods that may run below count from the first refresh on.
+        burstable.cpu_shares = None;
+        let parts = [
+            (QosClass::Guaranteed, self.enforced(&kubepods)),
+            (QosClass::Burstable, burstable),
+            (QosClass::BestEffort, best_effort),
+        ];
+        for (class, cgroup) in parts {
+            let values = self.tier_values(class, &cgroup);
+            let problems = self.ports.writer.create(values).await;
+            for problem in problems.map_err(NodeCgroupError::Create)? {
+                tracing::warn!(problem, "A value of the pods' cgroups is not in effect");
+            }
+        }
+        self.enforce_reserved().await
+    }
+
+    pub(crate) fn tier_values(&self, class: QosClass, cgroup: &PodCgroup) -> CgroupValues {
+        let name = self.kubepods.tier(class);
+        cgroup_values(&name, cgroup, self.settings.driver, &self.settings.facts)
+    }
+
+    /// `kubepods` with what the node leaves for pods. Its huge pages are those of the tiers, as they end up at upstream's: the
+    /// pages that exist are the limit.
+    pub(crate) fn enforced(&self, tier: &PodCgroup) -> PodCgroup {
+        let settings = &self.settings;
+        let cgroup = kubepods(&settings.capacity, &settings.reservation, settings.enforcement);
+        PodCgroup {
+            cpus: Some(settings.cpus.clone()).filter(|cpus| !cpus.is_empty()),
+            huge_page_limits: tier.huge_page_limits.clone(),
+            unified: tier.unified.clone(),
+            ..cgroup
+        }
+    }
+
+    async fn enforce_reserved(&self) -> Result<(), NodeCgroupError> {
+        let settings = &self.settings;
+        let (enforcement, reservation) = (settings.enforcement, &settings.reservation);
+        let system = ("systemReservedCgroup", &settings.system_reserved_cgroup);
+        self.enforce_on(system, &reservation.system, enforcement.system)
+            .await?;
+        let kube = ("kubeReservedCgroup", &settings.kube_reserved_cgroup);
+        self.enforce_on(kube, &reservation.kube, enforcement.kube).await
+    }
+
+    async fn enforce_on(
+        &self,
+        (setting, cgroup): (&'static str, &String),
+        amounts: &Amounts,
+        enforced: Option<Enforced>,
+    ) -> Result<(), NodeCgroupError> {
+        let Some(enforced) = enforced else {
+            return Ok(());
+        };
+        let settings = &self.settings;
+        let name = CgroupName::from_driver(cgroup, settings.driver);
+        let limits = reserved(amounts, enforced, &settings.rules, &settings.facts);
+        let values = cgroup_values(&name, &limits, settings.driver, &settings.facts);
+        let failed = |source: CgroupError| {
+            tracing::error!(reason = NOT_ENFORCED, setting, cgroup, error = %source, "Node event");
+            NodeCgroupError::Reserved {
+                setting,
+                cgroup: cgroup.clone(),
+                source,
+            }
+        };
+        self.ports.reader.check(&values.path).await.map_err(failed)?;
+        self.ports.writer.update(values).await.map_err(failed)?;
+        tracing::info!(
+            reason = ENFORCED,
+            setting,
+            cgroup,
+            "Updated limits on a reserved cgroup"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! A machine's cgroups as a list of what was asked of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use rubelet_cgroups::{CgroupPorts, CgroupSettings, Cgroups};
+use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
+use rubelet_ports::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter};
+use rubelet_sim::executor::{Executor, Group};
+use rubelet_sim::node;
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// Files by path of the cgroup.
+    pub(crate) cgroups: BTreeMap<String, BTreeMap<String, String>>,
+    pub(crate) updates: Vec<String>,
+    pub(crate) removals: Vec<String>,
+    /// Cgroups whose updates fail, and how often still.
+    pub(crate) failing: BTreeMap<String, usize>,
+}
+
+/// Answers at once.
+#[derive(Clone, Default)]
+pub(crate) struct Edge(Arc<Mutex<State>>);
+
+impl Edge {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn value(&self, path: &str, file: &str) -> Option<String> {
+        self.state().cgroups.get(path)?.get(file).cloned()
+    }
+
+    fn write(&self, cgroup: &CgroupValues) {
+        let mut state = self.state();
+        let files = state.cgroups.entry(cgroup.path.clone()).or_default();
+        for value in &cgroup.files {
+            files.insert(value.file.clone(), value.value.clone());
+        }
+    }
+}
+
+#[async_trait]
+impl CgroupReader for Edge {
+    async fn check(&self, path: &str) -> Result<(), CgroupError> {
+        if path == "/" || self.state().cgroups.contains_key(path) {
+            return Ok(());
+        }
+        Err(CgroupError::new(path, CgroupErrorKind::NotFound, "is not there"))
+    }
+
+    async fn children(&self, path: &str) -> Result<BTreeSet<String>, CgroupError> {
+        let below = format!("{path}/");
+        let state = self.state();
+        let names = state.cgroups.keys().filter_map(|path| path.strip_prefix(&below));
+        Ok(names
+            .filter(|name| !name.contains('/'))
+            .map(str::to_owned)
+            .collect())
+    }
+}
+
+#[async_trait]
+impl CgroupWriter for Edge {
+    async fn create(&self, cgroup: CgroupValues) -> Result<Vec<String>, CgroupError> {
+        self.write(&cgroup);
+        Ok(Vec::new())
+    }
+
+    async fn update(&self, cgroup: CgroupValues) -> Result<(), CgroupError> {
+        let mut state = self.state();
+        state.updates.push(cgroup.path.clone());
+        if let Some(left) = state.failing.get_mut(&cgroup.path).filter(|left| **left > 0) {
+            *left -= 1;
+            let message = "more is used than it may have";
+            return Err(CgroupError::new(cgroup.path, CgroupErrorKind::Busy, message));
+        }
+        drop(state);
+        self.write(&cgroup);
+        Ok(())
+    }
+
+    async fn remove(&self, place: CgroupPlace) -> Result<(), CgroupError> {
+        let mut state = self.state();
+        state.removals.push(place.path.clone());
+        state.cgroups.remove(&place.path);
+        Ok(())
+    }
+}
+
+/// The keeper, what it writes to, and time.
+pub(crate) struct Bench {
+    pub(crate) cgroups: Arc<Cgroups>,
+    pub(crate) edge: Edge,
+    pub(crate) executor: Executor,
+}
+
+impl Bench {
+    pub(crate) fn new(change: impl FnOnce(&mut CgroupSettings)) -> Self {
+        let mut settings = node::cgroups();
+        change(&mut settings);
+        let (edge, executor) = (Edge::default(), Executor::new(1));
+        let ports = CgroupPorts {
+            clock: Arc::new(executor.clone()),
+            reader: Arc::new(edge.clone()),
+            writer: Arc::new(edge.clone()),
+        };
+        Self {
+            cgroups: Arc::new(Cgroups::new(settings, ports)),
+            edge,
+            executor,
+        }
+    }
+
+    /// Lets the keeper run from now on.
+    pub(crate) fn start(&self) {
+        let keeper = Arc::clone(&self.cgroups);
+        self.executor
+            .spawn(Group::Rubelet, "cgroups", Box::pin(keeper.run()));
+        self.pass(0);
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&self, seconds: u64) {
+        let until = self.executor.elapsed() + std::time::Duration::from_secs(seconds);
+        loop {
+            while self.executor.step() != rubelet_sim::executor::Step::Idle {}
+            if !self.executor.advance(until) {
+                return;
+            }
+        }
+    }
+}

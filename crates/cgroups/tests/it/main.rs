@@ -1,0 +1,6 @@
+//! The keeper of the tree on simulated cgroups and a virtual clock.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod edge;
+mod node;
+mod pods;

@@ -1,0 +1,131 @@
+//! Pods come and go.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::observation::PodUid;
+use rubelet_ports::PodCgroups;
+use rubelet_resources::cgroup_name::CgroupDriver;
+use serde_json::{Value, json};
+
+use crate::edge::Bench;
+
+fn pod(uid: &str, resources: &Value) -> Arc<Pod> {
+    let value = json!({
+        "metadata": { "name": uid, "uid": uid },
+        "spec": { "containers": [{ "name": "main", "resources": resources }] },
+    });
+    Arc::new(serde_json::from_value(value).unwrap())
+}
+
+fn burstable(uid: &str, cpu: &str) -> Arc<Pod> {
+    pod(uid, &json!({ "requests": { "cpu": cpu } }))
+}
+
+fn weight(bench: &Bench) -> Option<String> {
+    bench.edge.value("/kubepods/burstable", "cpu.weight")
+}
+
+#[test]
+fn the_tier_follows_its_pods() {
+    let bench = Bench::new(|_| {});
+    bench.start();
+    bench.cgroups.hold(&burstable("a", "1"));
+    bench.pass(0);
+    assert_eq!(weight(&bench).as_deref(), Some("39"), "1024 shares");
+    let second = burstable("b", "1");
+    bench.cgroups.hold(&second);
+    bench.cgroups.hold(&second);
+    bench.pass(0);
+    assert_eq!(
+        weight(&bench).as_deref(),
+        Some("79"),
+        "2048 shares, however often it is said"
+    );
+    bench.cgroups.release(&PodUid::from("a"));
+    bench.pass(0);
+    assert_eq!(weight(&bench).as_deref(), Some("39"));
+}
+
+#[test]
+fn nothing_is_written_again_until_a_minute_has_passed() {
+    let bench = Bench::new(|_| {});
+    bench.start();
+    bench.cgroups.hold(&pod("a", &json!({})));
+    bench.edge.state().updates.clear();
+    bench.pass(50);
+    assert!(
+        bench.edge.state().updates.is_empty(),
+        "a pod without requests changes no tier"
+    );
+    bench.pass(20);
+    assert_eq!(
+        bench.edge.state().updates,
+        ["/kubepods", "/kubepods/burstable", "/kubepods/besteffort"]
+    );
+}
+
+#[test]
+fn a_pods_cgroup_is_made_found_and_removed() {
+    for (driver, expected) in [
+        (CgroupDriver::Cgroupfs, "/kubepods/burstable/poda-b"),
+        (
+            CgroupDriver::Systemd,
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_b.slice",
+        ),
+    ] {
+        let bench = Bench::new(|settings| settings.driver = driver);
+        let pod = burstable("a-b", "500m");
+        bench.cgroups.hold(&pod);
+        bench.cgroups.create(&pod).now_or_never().unwrap().unwrap();
+        assert_eq!(
+            bench.edge.value(expected, "cpu.weight").as_deref(),
+            Some("20"),
+            "{driver:?}"
+        );
+        let found = bench.cgroups.pods().now_or_never().unwrap().unwrap();
+        let uid = PodUid::from("a-b");
+        assert_eq!(found, [uid.clone()].into(), "{driver:?}");
+        bench.cgroups.release(&uid);
+        bench.cgroups.remove(&uid).now_or_never().unwrap().unwrap();
+        assert_eq!(bench.edge.state().removals, [expected], "its class was known");
+        assert!(bench.cgroups.pods().now_or_never().unwrap().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_pod_of_unknown_class_is_searched_in_every_tier() {
+    let bench = Bench::new(|_| {});
+    bench
+        .cgroups
+        .remove(&PodUid::from("x"))
+        .now_or_never()
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        bench.edge.state().removals,
+        [
+            "/kubepods/podx",
+            "/kubepods/burstable/podx",
+            "/kubepods/besteffort/podx"
+        ]
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let bench = Bench::new(|_| {});
+    let check = |pod: Arc<Pod>| {
+        bench
+            .cgroups
+            .create(&pod)
+            .now_or_never()
+            .unwrap()
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(check(burstable("a_b", "1")).contains("cannot be part of a cgroup's name"));
+    assert!(check(burstable("a", "much")).contains("not a quantity"));
+    assert!(bench.edge.state().cgroups.is_empty());
+}

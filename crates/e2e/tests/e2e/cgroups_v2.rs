@@ -1,0 +1,182 @@
+//! Pods' cgroups on version 2 with both drivers, as parts of a virtual node's day: a boot of its own would cost half a minute.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rubelet_testkit::node::RuntimeView;
+use rubelet_testkit::node::manifest::{pause, pod, with};
+use rubelet_testkit::virtual_node::VirtualNode;
+use rubelet_testkit::wait::wait_until;
+use serde_json::{Value, json};
+
+const DEADLINE: Duration = Duration::from_secs(480);
+const PIDS_LIMIT: i64 = 256;
+const MI: i64 = 1 << 20;
+
+/// What a node's configuration says about its cgroups.
+pub(crate) fn configure(configuration: &mut Value, driver: &str) {
+    let own = json!({
+        "cgroupDriver": driver,
+        "cgroupsPerQOS": true,
+        "failSwapOn": false,
+        "memorySwap": { "swapBehavior": "LimitedSwap" },
+        "memoryReservationPolicy": "TieredReservation",
+        "memoryThrottlingFactor": 0.5,
+        "podPidsLimit": PIDS_LIMIT,
+        "systemReserved": { "memory": "128Mi", "pid": "1000" },
+    });
+    for (field, value) in own.as_object().into_iter().flatten() {
+        configuration[field] = value.clone();
+    }
+}
+
+/// Two pods with resources: the number is part of name and uid.
+pub(crate) fn manifest(number: usize) -> Option<Value> {
+    let list = |cpu: &str, memory: &str| json!({ "cpu": cpu, "memory": memory });
+    let resources = match number {
+        0 => json!({ "requests": list("100m", "32Mi"), "limits": list("100m", "32Mi") }),
+        1 => json!({ "requests": list("50m", "16Mi"), "limits": list("123m", "64Mi") }),
+        _ => return None,
+    };
+    let name = format!("pod-{number}");
+    let manifest = pod(&name)
+        .metadata("uid", json!(format!("{number}-{number}")))
+        .container(with(pause("main"), "resources", resources));
+    Some(manifest.json())
+}
+
+/// Cgroups by what they are.
+fn places(driver: &str, containers: [&str; 2]) -> BTreeMap<&'static str, String> {
+    let [guaranteed, burstable] = containers;
+    let list = if driver == "systemd" {
+        let tier = "/kubepods.slice/kubepods-burstable.slice";
+        let pods = [
+            "/kubepods.slice/kubepods-pod0_0.slice".to_owned(),
+            format!("{tier}/kubepods-burstable-pod1_1.slice"),
+        ];
+        [
+            ("kubepods", "/kubepods.slice".to_owned()),
+            ("tier", tier.to_owned()),
+            ("guaranteed", pods[0].clone()),
+            ("burstable", pods[1].clone()),
+            (
+                "guaranteed container",
+                format!("{}/cri-containerd-{guaranteed}.scope", pods[0]),
+            ),
+            (
+                "burstable container",
+                format!("{}/cri-containerd-{burstable}.scope", pods[1]),
+            ),
+        ]
+    } else {
+        [
+            ("kubepods", "/kubepods".to_owned()),
+            ("tier", "/kubepods/burstable".to_owned()),
+            ("guaranteed", "/kubepods/pod0-0".to_owned()),
+            ("burstable", "/kubepods/burstable/pod1-1".to_owned()),
+            ("guaranteed container", format!("/kubepods/pod0-0/{guaranteed}")),
+            (
+                "burstable container",
+                format!("/kubepods/burstable/pod1-1/{burstable}"),
+            ),
+        ]
+    };
+    list.into()
+}
+
+fn expected(driver: &str) -> Vec<(&'static str, &'static str, String)> {
+    let bytes = |count: i64| (count * MI).to_string();
+    // systemd knows only whole percents of a processor.
+    let quota = if driver == "systemd" {
+        "13000 100000"
+    } else {
+        "12300 100000"
+    };
+    vec![
+        ("kubepods", "memory.min", bytes(48)),
+        ("kubepods", "memory.low", bytes(16)),
+        ("tier", "memory.low", bytes(16)),
+        ("tier", "cpu.weight", "2".to_owned()),
+        ("guaranteed", "memory.max", bytes(32)),
+        ("guaranteed", "memory.min", bytes(32)),
+        ("guaranteed", "cpu.weight", "4".to_owned()),
+        ("guaranteed", "cpu.max", "10000 100000".to_owned()),
+        ("guaranteed", "pids.max", PIDS_LIMIT.to_string()),
+        ("burstable", "memory.max", bytes(64)),
+        ("burstable", "memory.low", bytes(16)),
+        ("burstable", "cpu.weight", "2".to_owned()),
+        ("burstable", "cpu.max", quota.to_owned()),
+        ("burstable", "pids.max", PIDS_LIMIT.to_string()),
+        ("guaranteed container", "memory.min", bytes(32)),
+        ("guaranteed container", "memory.swap.max", "0".to_owned()),
+        ("guaranteed container", "memory.oom.group", "1".to_owned()),
+        ("burstable container", "memory.low", bytes(16)),
+        ("burstable container", "memory.high", bytes(40)),
+        // A static pod is critical, and those do not swap.
+        ("burstable container", "memory.swap.max", "0".to_owned()),
+    ]
+}
+
+/// That the two pods have what they asked for.
+pub(crate) async fn check(node: &VirtualNode, view: &RuntimeView, driver: &str) -> Result<()> {
+    let running = view.running().await?;
+    let id = |number: usize| {
+        let key = (format!("pod-{number}-virtual-node"), "main".to_owned());
+        running.get(&key).cloned().context("a pod does not run")
+    };
+    let (first, second) = (id(0)?, id(1)?);
+    let places = places(driver, [&first, &second]);
+    let expected = expected(driver);
+    let script: String = expected
+        .iter()
+        .map(|(place, file, _)| format!("cat /sys/fs/cgroup{}/{file}\n", places[place]))
+        .collect();
+    let check = async || {
+        let output = node.run(&script)?;
+        let found: Vec<&str> = output.stdout.lines().collect();
+        let wanted: Vec<&str> = expected.iter().map(|(_, _, value)| value.as_str()).collect();
+        let wrong: Vec<String> = expected
+            .iter()
+            .zip(&found)
+            .filter(|((_, _, value), found)| value != *found)
+            .map(|((place, file, value), found)| format!("{place} {file} is {found}, not {value}"))
+            .collect();
+        ensure!(found == wanted, "{driver}: {wrong:?} {}", output.stderr);
+        Ok(())
+    };
+    // The tier follows its pods a moment later.
+    wait_until("the pods' cgroups are as they should be", DEADLINE, check).await?;
+    let limit: i64 = node
+        .succeed(&format!("cat /sys/fs/cgroup{}/memory.max", places["kubepods"]))?
+        .trim()
+        .parse()
+        .context("all pods together have no limit")?;
+    let total = node.succeed("awk '/MemTotal/ {print $2 * 1024}' /proc/meminfo")?;
+    let total: i64 = total.trim().parse()?;
+    ensure!(
+        limit == total - 128 * MI,
+        "all pods together have {limit} of {total}"
+    );
+    if driver == "systemd" {
+        let unit = "kubepods-burstable-pod1_1.slice";
+        let known = node.succeed(&format!("systemctl show --property=MemoryMax --value {unit}"))?;
+        ensure!(known.trim() == (64 * MI).to_string(), "systemd says {known}");
+    }
+    Ok(())
+}
+
+/// That no pod has a cgroup any more.
+pub(crate) async fn check_gone(node: &VirtualNode) -> Result<()> {
+    wait_until("no pod has a cgroup", DEADLINE, async || {
+        let found =
+            node.succeed("find /sys/fs/cgroup/kubepods* -type d -name '*pod[0-9a-f]*' 2>/dev/null || true")?;
+        let found: Vec<&str> = found
+            .lines()
+            .filter(|line| !line.ends_with("kubepods.slice"))
+            .collect();
+        ensure!(found.is_empty(), "{found:?}");
+        Ok(())
+    })
+    .await
+}

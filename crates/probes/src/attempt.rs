@@ -1,0 +1,275 @@
+//! Running a probe once.
+//!
+//! Owns what an answer means, and the words that events say about it. Nothing is counted here. Each attempt ends: requests
+//! have the probe's timeout, commands have it at the runtime and a little more here, in case the runtime hangs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use rubelet_model::GoDuration;
+use rubelet_model::observation::ContainerId;
+use rubelet_ports::{
+    Clock, Dialer, GrpcHealth, HttpAnswer, HttpCallError, RuntimeError, RuntimeErrorKind, RuntimeWriter,
+    within,
+};
+use tokio::sync::Semaphore;
+
+use crate::course::Verdict;
+use crate::spec::Action;
+
+/// What is kept of a command's output.
+const OUTPUT_LIMIT_BYTES: usize = 10 * 1024;
+/// Tries of a probe that fails for reasons of our own.
+const MAX_TRIES: usize = 3;
+/// Commands that are being started. Starting one is work for the processors; more at a time make none of them faster.
+const COMMANDS_STARTING: usize = 8;
+/// A command that takes longer waits for something else, and keeps no other from starting.
+const COMMAND_PATIENCE: Duration = Duration::from_millis(500);
+/// What a runtime may take beyond a command's timeout to say that it is over.
+const RUNTIME_MARGIN: Duration = Duration::from_secs(10);
+
+/// What a probe came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    Success,
+    /// Passed, with something that people should know.
+    Warning(String),
+    Failure(String),
+    /// Nothing is known of the container: the fault may be ours.
+    Error {
+        /// Upstream's word for what it would have been.
+        would_be: &'static str,
+        message: String,
+    },
+}
+
+impl Finding {
+    /// `None`: it does not count.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Self::Success | Self::Warning(_) => Some(Verdict::Success),
+            Self::Failure(_) => Some(Verdict::Failure),
+            Self::Error { .. } => None,
+        }
+    }
+}
+
+/// What attempts are made with.
+pub(crate) struct Attempts {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) dialer: Arc<dyn Dialer>,
+    pub(crate) runtime: Arc<dyn RuntimeWriter>,
+    starting: Semaphore,
+}
+
+impl Attempts {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        dialer: Arc<dyn Dialer>,
+        runtime: Arc<dyn RuntimeWriter>,
+    ) -> Self {
+        Self {
+            clock,
+            dialer,
+            runtime,
+            starting: Semaphore::new(COMMANDS_STARTING),
+        }
+    }
+
+    /// Runs the probe, again when it failed for reasons of our own.
+    pub(crate) async fn run(&self, action: &Result<Action, String>, id: &ContainerId) -> Finding {
+        let action = match action {
+            Ok(action) => action,
+            // Another try would not find the port either.
+            Err(problem) => {
+                return Finding::Error {
+                    would_be: "unknown",
+                    message: problem.clone(),
+                };
+            }
+        };
+        let mut finding = self.once(action, id).await;
+        for _ in 1..MAX_TRIES {
+            if finding.verdict().is_some() {
+                break;
+            }
+            finding = self.once(action, id).await;
+        }
+        finding
+    }
+
+    async fn once(&self, action: &Action, id: &ContainerId) -> Finding {
+        match action {
+            Action::Exec { command, timeout } => self.exec(id, command, *timeout).await,
+            Action::Http(call) => of_http(self.dialer.http_get(call).await),
+            Action::Tcp { host, port, timeout } => match self.dialer.connect(host, *port, *timeout).await {
+                Ok(()) => Finding::Success,
+                Err(error) => Finding::Failure(error.message),
+            },
+            Action::Grpc(call) => match self.dialer.grpc_health(call).await {
+                GrpcHealth::Serving => Finding::Success,
+                GrpcHealth::Unhealthy { message } => Finding::Failure(message),
+            },
+        }
+    }
+
+    async fn exec(&self, id: &ContainerId, command: &[String], timeout: Duration) -> Finding {
+        // The semaphore is never closed; without a place the command is run all the same.
+        let place = self.starting.acquire().await.ok();
+        let call = self
+            .runtime
+            .exec_sync(id.as_str(), command.to_vec(), Some(timeout));
+        let call = async {
+            match select(call, self.clock.sleep(COMMAND_PATIENCE)).await {
+                Either::Left((result, _)) => result,
+                Either::Right(((), call)) => {
+                    drop(place);
+                    call.await
+                }
+            }
+        };
+        let timed_out = || Finding::Failure(timeout_words(command, timeout));
+        let limit = timeout.saturating_add(RUNTIME_MARGIN);
+        match within(self.clock.as_ref(), limit, call).await {
+            Ok(Ok(answer)) if answer.exit_code == 0 => Finding::Success,
+            Ok(Ok(answer)) => Finding::Failure(output(&answer.stdout, &answer.stderr)),
+            Ok(Err(error)) if error.kind() == RuntimeErrorKind::DeadlineExceeded => timed_out(),
+            Ok(Err(error)) => Finding::Error {
+                would_be: "unknown",
+                message: runtime_words(&error),
+            },
+            Err(_) => timed_out(),
+        }
+    }
+}
+
+fn of_http(result: Result<HttpAnswer, HttpCallError>) -> Finding {
+    match result {
+        Ok(HttpAnswer {
+            status: 200..=299, ..
+        }) => Finding::Success,
+        Ok(HttpAnswer {
+            status: 300..=399,
+            body,
+        }) => Finding::Warning(format!(
+            "Probe terminated redirects, Response body: {}",
+            String::from_utf8_lossy(&body)
+        )),
+        // The body of a failure may hold what only the pod's owner should see.
+        Ok(HttpAnswer { status, .. }) => {
+            Finding::Failure(format!("HTTP probe failed with statuscode: {status}"))
+        }
+        Err(HttpCallError::NoAnswer { message, .. }) => Finding::Failure(message),
+        Err(HttpCallError::BrokenBody { message }) => Finding::Error {
+            would_be: "failure",
+            message,
+        },
+    }
+}
+
+/// Both outputs, one after the other: the runtime does not say how they were mixed.
+fn output(stdout: &[u8], stderr: &[u8]) -> String {
+    let bytes: Vec<u8> = stdout
+        .iter()
+        .chain(stderr)
+        .copied()
+        .take(OUTPUT_LIMIT_BYTES)
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn timeout_words(command: &[String], timeout: Duration) -> String {
+    let timeout = GoDuration::from_nanos(i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX));
+    format!(
+        "command timed out: {:?} timed out after {timeout}",
+        command.join(" ")
+    )
+}
+
+/// As Go's gRPC client says it.
+fn runtime_words(error: &RuntimeError) -> String {
+    use RuntimeErrorKind as Kind;
+    let code = match error.kind() {
+        Kind::Unknown => "Unknown",
+        Kind::NotFound => "NotFound",
+        Kind::AlreadyExists => "AlreadyExists",
+        Kind::Unimplemented => "Unimplemented",
+        Kind::DeadlineExceeded => "DeadlineExceeded",
+        Kind::Unavailable => "Unavailable",
+        Kind::InvalidArgument => "InvalidArgument",
+        Kind::FailedPrecondition => "FailedPrecondition",
+        Kind::PermissionDenied => "PermissionDenied",
+        Kind::ResourceExhausted | Kind::MessageTooLarge => "ResourceExhausted",
+        Kind::Cancelled => "Canceled",
+        Kind::Internal => "Internal",
+        // These are our own findings, not the runtime's words.
+        Kind::MalformedAnswer | Kind::UnsupportedVersion => return error.to_string(),
+    };
+    match error.message() {
+        "" => error.to_string(),
+        message => format!("rpc error: code = {code} desc = {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_have_their_meaning() {
+        let check = |result: Result<(u16, &str), HttpCallError>, expected: Finding| {
+            let answer = result.map(|(status, body)| HttpAnswer {
+                status,
+                body: body.as_bytes().to_vec(),
+            });
+            assert_eq!(of_http(answer), expected);
+        };
+        check(Ok((200, "")), Finding::Success);
+        check(Ok((299, "")), Finding::Success);
+        check(
+            Ok((302, "moved")),
+            Finding::Warning("Probe terminated redirects, Response body: moved".to_owned()),
+        );
+        check(
+            Ok((404, "secret")),
+            Finding::Failure("HTTP probe failed with statuscode: 404".to_owned()),
+        );
+        check(
+            Ok((199, "")),
+            Finding::Failure("HTTP probe failed with statuscode: 199".to_owned()),
+        );
+        check(
+            Err(HttpCallError::NoAnswer {
+                message: "Get: EOF".to_owned(),
+                spoke_plain_http: false,
+            }),
+            Finding::Failure("Get: EOF".to_owned()),
+        );
+        check(
+            Err(HttpCallError::BrokenBody {
+                message: "unexpected EOF".to_owned(),
+            }),
+            Finding::Error {
+                would_be: "failure",
+                message: "unexpected EOF".to_owned(),
+            },
+        );
+    }
+
+    #[test]
+    fn words_are_upstream_s() {
+        let command = ["sleep".to_owned(), "10".to_owned()];
+        assert_eq!(
+            timeout_words(&command, Duration::from_secs(1)),
+            "command timed out: \"sleep 10\" timed out after 1s"
+        );
+        let error = RuntimeError::new("ExecSync", "", RuntimeErrorKind::NotFound, "no such container");
+        assert_eq!(
+            runtime_words(&error),
+            "rpc error: code = NotFound desc = no such container"
+        );
+        assert_eq!(output(b"out", b"err"), "outerr");
+        assert_eq!(output(&[b'x'; 20_000], b"err").len(), OUTPUT_LIMIT_BYTES);
+    }
+}

@@ -1,0 +1,209 @@
+//! Whether the node can do what the pod asks for: AppArmor, groups, pod-level resources, declared features.
+//!
+//! Owns the pod's side of each. What the kernel, the runtime and the gates offer comes in.
+
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec};
+
+use super::Refusal;
+use crate::demand::PodDemand;
+use crate::rules::Rules;
+
+const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+const UNCONFINED: &str = "unconfined";
+
+/// What the container runtime says it can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeFeatures {
+    pub supplemental_groups_policy: bool,
+    pub user_namespaces_host_network: bool,
+    pub mount_options: bool,
+}
+
+/// The gates that a node declares features by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeatureTerms {
+    pub restart_all_containers: bool,
+    pub user_namespaces_host_network: bool,
+    pub volume_bind_mount_options: bool,
+    /// Whether declared features count at all: `NodeDeclaredFeatures`.
+    pub declared: bool,
+}
+
+/// Whether the answer depends on what the runtime can do.
+pub fn asks_runtime(pod: &Pod) -> bool {
+    wants_strict_groups(pod) || uses_host_network_in_user_namespace(pod) || uses_mount_options(pod)
+}
+
+fn wants_strict_groups(pod: &Pod) -> bool {
+    let context = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    context.and_then(|context| context.supplemental_groups_policy.as_deref()) == Some("Strict")
+}
+
+/// The runtime has to know how to keep an image's groups away.
+pub fn groups_refusal(pod: &Pod, runtime: RuntimeFeatures) -> Option<Refusal> {
+    (wants_strict_groups(pod) && !runtime.supplemental_groups_policy).then(|| {
+        Refusal::for_good(
+            "SupplementalGroupsPolicyNotSupported",
+            "SupplementalGroupsPolicy=Strict is not supported in this node",
+        )
+    })
+}
+
+fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.init_containers.iter().flatten().chain(&spec.containers)
+}
+
+fn is_confined(profile: Option<&AppArmorProfile>) -> bool {
+    profile.is_some_and(|profile| profile.type_ != "Unconfined")
+}
+
+/// Whether anything of the pod is to run under an AppArmor profile.
+fn needs_app_armor(pod: &Pod, spec: &PodSpec) -> bool {
+    let of_pod = spec.security_context.as_ref();
+    let of_ephemeral = spec.ephemeral_containers.iter().flatten().filter_map(|one| {
+        let context = one.security_context.as_ref()?;
+        context.app_armor_profile.as_ref()
+    });
+    let of_containers = containers(spec).filter_map(|one| {
+        let context = one.security_context.as_ref()?;
+        context.app_armor_profile.as_ref()
+    });
+    let mut annotations = pod.metadata.annotations.iter().flatten();
+    is_confined(of_pod.and_then(|context| context.app_armor_profile.as_ref()))
+        || of_containers
+            .chain(of_ephemeral)
+            .any(|profile| is_confined(Some(profile)))
+        || annotations.any(|(key, value)| key.starts_with(APP_ARMOR_ANNOTATION) && value != UNCONFINED)
+}
+
+/// A profile that cannot be enforced is no profile; `host_problem` says why the host cannot.
+pub fn app_armor_refusal(pod: &Pod, host_problem: Option<&str>) -> Option<Refusal> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let spec = pod.spec.as_ref()?;
+    if phase.is_some_and(|phase| phase != "Pending") || !needs_app_armor(pod, spec) {
+        return None;
+    }
+    let problem = match host_problem {
+        Some(problem) => problem.to_owned(),
+        None => nameless_profile(pod, spec)?,
+    };
+    Some(Refusal::for_good(
+        "AppArmor",
+        format!("Cannot enforce AppArmor: {problem}"),
+    ))
+}
+
+/// A profile on the node needs a name.
+fn nameless_profile(pod: &Pod, spec: &PodSpec) -> Option<String> {
+    let of_pod = spec
+        .security_context
+        .as_ref()
+        .and_then(|context| context.app_armor_profile.as_ref());
+    let annotation = |container: &Container| {
+        let annotations = pod.metadata.annotations.as_ref()?;
+        annotations.get(&format!("{APP_ARMOR_ANNOTATION}{}", container.name))
+    };
+    let is_nameless = |container: &Container| {
+        let own = container.security_context.as_ref();
+        let own = own.and_then(|context| context.app_armor_profile.as_ref());
+        let named = |profile: &AppArmorProfile| {
+            let name = profile.localhost_profile.as_deref().unwrap_or_default();
+            profile.type_ != "Localhost" || !name.trim().is_empty()
+        };
+        match (own, annotation(container), of_pod) {
+            (Some(profile), _, _) => !named(profile),
+            (None, Some(text), _) if text.starts_with("localhost/") => {
+                text["localhost/".len()..].trim().is_empty()
+            }
+            (None, Some(text), _) if text == "runtime/default" || text == UNCONFINED => false,
+            (None, _, Some(profile)) => !named(profile),
+            (None, _, None) => false,
+        }
+    };
+    let found = containers(spec).find(|container| is_nameless(container))?;
+    Some(format!(
+        "invalid empty AppArmor profile name of container {:?}",
+        found.name
+    ))
+}
+
+/// Resources of the pod as a whole need their gate.
+pub fn pod_level_refusal(demand: &PodDemand, rules: &Rules) -> Option<Refusal> {
+    let on = Rules {
+        pod_level_resources: true,
+        ..rules.clone()
+    };
+    (!rules.pod_level_resources && demand.effective_pod_level(&on).is_some()).then(|| {
+        Refusal::for_good(
+            "PodLevelResourcesNotSupported",
+            "PodLevelResources feature gate is disabled",
+        )
+    })
+}
+
+fn restarts_all_containers(pod: &Pod) -> bool {
+    let rules = pod.spec.iter().flat_map(containers);
+    rules
+        .flat_map(|container| container.restart_policy_rules.iter().flatten())
+        .any(|rule| rule.action == "RestartAllContainers")
+}
+
+fn uses_host_network_in_user_namespace(pod: &Pod) -> bool {
+    pod.spec
+        .as_ref()
+        .is_some_and(|spec| spec.host_network == Some(true) && spec.host_users == Some(false))
+}
+
+fn uses_mount_options(pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let of_ephemeral = spec
+        .ephemeral_containers
+        .iter()
+        .flatten()
+        .flat_map(|one| &one.volume_mounts);
+    containers(spec)
+        .flat_map(|one| &one.volume_mounts)
+        .chain(of_ephemeral)
+        .flatten()
+        .any(|mount| {
+            mount
+                .bind_mount_options
+                .as_ref()
+                .is_some_and(|options| !options.is_empty())
+        })
+}
+
+/// Features that the pod needs and the node does not declare.
+pub fn features_refusal(pod: &Pod, terms: FeatureTerms, runtime: RuntimeFeatures) -> Option<Refusal> {
+    let needs = [
+        (
+            "RestartAllContainersOnContainerExits",
+            restarts_all_containers(pod),
+            terms.restart_all_containers,
+        ),
+        (
+            "UserNamespacesHostNetworkSupport",
+            uses_host_network_in_user_namespace(pod),
+            terms.user_namespaces_host_network && runtime.user_namespaces_host_network,
+        ),
+        (
+            "VolumeBindMountOptions",
+            uses_mount_options(pod),
+            terms.volume_bind_mount_options && runtime.mount_options,
+        ),
+    ];
+    let missing: Vec<&str> = needs
+        .iter()
+        .filter(|(_, is_needed, is_there)| *is_needed && !*is_there)
+        .map(|(name, _, _)| *name)
+        .collect();
+    (terms.declared && !missing.is_empty()).then(|| {
+        Refusal::for_good(
+            "PodFeatureUnsupported",
+            format!(
+                "Pod requires node features that are not available: {}",
+                missing.join(", ")
+            ),
+        )
+    })
+}

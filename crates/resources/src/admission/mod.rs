@@ -1,0 +1,182 @@
+//! Whether a pod may run on this node.
+//!
+//! Owns the checks, their order, and upstream's reasons and words. Everything is decided from the pod, from the ledger of those
+//! who are in, and from the node's terms; nothing is reserved or ended here. What is not judged yet: node pressure, topology
+//! and devices, taints, shutdown; each comes with its part of the node.
+
+pub mod capabilities;
+pub mod fit;
+pub mod host_ports;
+pub mod ledger;
+pub mod need;
+pub mod node_match;
+pub mod preemption;
+pub mod sysctls;
+
+pub use capabilities::{FeatureTerms, RuntimeFeatures};
+pub use ledger::{Holding, Ledger};
+pub use need::Allocatable;
+pub use node_match::NodeIdentity;
+pub use sysctls::{KernelVersion, SysctlAllowlist};
+
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::observation::PodUid;
+
+use self::fit::Shortage;
+use self::preemption::NobodyToPreempt;
+use crate::demand::{BadQuantity, PodDemand};
+use crate::importance::{API_SOURCE, SOURCE_ANNOTATION};
+use crate::rules::Rules;
+
+const UNEXPECTED: &str = "UnexpectedAdmissionError";
+
+/// Why a pod is not let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: String,
+    pub message: String,
+    /// Whether it could be let in when others have ended.
+    pub is_for_now: bool,
+    /// What is missing, where upstream's message does not say it.
+    pub detail: Option<String>,
+}
+
+impl Refusal {
+    fn new(reason: impl Into<String>, message: impl Into<String>, is_for_now: bool) -> Self {
+        Self {
+            reason: reason.into(),
+            message: message.into(),
+            is_for_now,
+            detail: None,
+        }
+    }
+
+    pub(crate) fn for_now(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(reason, message, true)
+    }
+
+    pub(crate) fn for_good(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(reason, message, false)
+    }
+}
+
+/// What pods of this node are judged by.
+#[derive(Clone, Debug, Default)]
+pub struct NodeTerms {
+    pub identity: NodeIdentity,
+    pub allocatable: Allocatable,
+    pub sysctls: SysctlAllowlist,
+    /// Why the host cannot enforce AppArmor profiles, if it cannot.
+    pub app_armor_problem: Option<String>,
+    pub features: FeatureTerms,
+    pub rules: Rules,
+}
+
+/// What becomes of a pod that comes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Judgement {
+    /// It is let in and holds this from now on.
+    Fits(Holding),
+    /// It is let in when these have ended.
+    Preempts {
+        holding: Holding,
+        victims: Vec<PodUid>,
+    },
+    Refused(Refusal),
+}
+
+pub(crate) fn is_static(pod: &Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    let source = annotations.and_then(|all| all.get(SOURCE_ANNOTATION));
+    source.is_some_and(|source| source != API_SOURCE)
+}
+
+impl NodeTerms {
+    /// What the pod holds when it runs, whoever let it in.
+    pub fn holding(&self, pod: &Pod) -> Result<Holding, BadQuantity> {
+        Ok(Holding::of(pod, &PodDemand::read(pod)?, &self.rules))
+    }
+
+    /// Judges a pod beside those who are in. The pod itself may be among them.
+    pub fn judge(&self, uid: &PodUid, pod: &Pod, ledger: &Ledger, runtime: RuntimeFeatures) -> Judgement {
+        let demand = match PodDemand::read(pod) {
+            Ok(demand) => demand,
+            Err(problem) => {
+                return Judgement::Refused(Refusal::for_good(UNEXPECTED, problem.to_string()));
+            }
+        };
+        if let Some(refusal) = self.before_room(pod, runtime) {
+            return Judgement::Refused(refusal);
+        }
+        let holding = Holding::of(pod, &demand, &self.rules);
+        let victims = match self.room(uid, pod, &demand, &holding, ledger) {
+            Ok(victims) => victims,
+            Err(refusal) => return Judgement::Refused(refusal),
+        };
+        // Asked before anybody has to end for a pod that cannot run anyway.
+        if let Some(refusal) = self.after_room(pod, &demand, runtime) {
+            return Judgement::Refused(refusal);
+        }
+        if victims.is_empty() {
+            Judgement::Fits(holding)
+        } else {
+            Judgement::Preempts { holding, victims }
+        }
+    }
+
+    fn before_room(&self, pod: &Pod, runtime: RuntimeFeatures) -> Option<Refusal> {
+        self.sysctls
+            .check(pod)
+            .or_else(|| node_match::os_refusal(pod))
+            .or_else(|| capabilities::groups_refusal(pod, runtime))
+    }
+
+    fn after_room(&self, pod: &Pod, demand: &PodDemand, runtime: RuntimeFeatures) -> Option<Refusal> {
+        capabilities::app_armor_refusal(pod, self.app_armor_problem.as_deref())
+            .or_else(|| capabilities::pod_level_refusal(demand, &self.rules))
+            .or_else(|| capabilities::features_refusal(pod, self.features, runtime))
+    }
+
+    /// Who has to make room, if anybody; the error is why there is none.
+    fn room(
+        &self,
+        uid: &PodUid,
+        pod: &Pod,
+        demand: &PodDemand,
+        holding: &Holding,
+        ledger: &Ledger,
+    ) -> Result<Vec<PodUid>, Refusal> {
+        let others = ledger.beside(uid, holding);
+        let known = need::without_unknown(demand, &self.allocatable);
+        let wanted = need::Need::of_pod(&known, &self.rules);
+        let shortages = fit::shortages(&wanted, &others, &self.allocatable);
+        let mut misfits = self.identity.refusals(pod);
+        misfits.extend(fit::port_refusal(&holding.ports, &others));
+        let is_critical = holding.rank.importance.is_critical();
+        match (shortages.first(), misfits.into_iter().next()) {
+            (None, None) => Ok(Vec::new()),
+            // A critical pod never fails for resources alone, so that they are not what it is told.
+            (Some(shortage), _) if !is_critical => Err(shortage.refusal()),
+            (_, Some(misfit)) => Err(misfit),
+            (Some(_), None) => {
+                let neighbours = ledger
+                    .neighbours(uid, holding)
+                    .map(|(uid, other)| (uid, &other.rank));
+                preemption::victims(&holding.rank, neighbours, &shortages)
+                    .map_err(|nobody| nobody_makes_room(&shortages, &nobody))
+            }
+        }
+    }
+}
+
+/// Upstream's words for a critical pod hide what is short; the detail says it.
+fn nobody_makes_room(shortages: &[Shortage], nobody: &NobodyToPreempt) -> Refusal {
+    let message = format!(
+        "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: {nobody}"
+    );
+    let details: Vec<String> = shortages.iter().map(Shortage::message).collect();
+    Refusal {
+        detail: Some(details.join("; ")),
+        ..Refusal::for_now(UNEXPECTED, message)
+    }
+}

@@ -1,0 +1,128 @@
+//! Whether a pod belongs on this node at all: operating system, name, labels.
+//!
+//! Owns the pod's demands on the node itself. Taints come with the Node object of a cluster: static pods, the only ones without
+//! one, are not bound by them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec};
+use rubelet_model::names::{is_label_value, is_qualified_name};
+
+use super::Refusal;
+
+const OS_LABEL: &str = "kubernetes.io/os";
+const LINUX: &str = "linux";
+const NAME_FIELD: &str = "metadata.name";
+
+/// The pod is meant for another operating system.
+pub fn os_refusal(pod: &Pod) -> Option<Refusal> {
+    let label = pod
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(OS_LABEL));
+    if label.is_some_and(|os| os != LINUX) {
+        return Some(Refusal::for_good(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        ));
+    }
+    let field = pod.spec.as_ref().and_then(|spec| spec.os.as_ref());
+    field.filter(|os| os.name != LINUX).map(|_| {
+        Refusal::for_good(
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field doesn't match node OS",
+        )
+    })
+}
+
+/// The node that pods are compared with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeIdentity {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl NodeIdentity {
+    /// Everything about the node that the pod does not want, in upstream's order.
+    pub fn refusals(&self, pod: &Pod) -> Vec<Refusal> {
+        let Some(spec) = &pod.spec else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        if !self.has_labels(spec) || !self.has_affinity(spec) {
+            found.push(Refusal::for_good(
+                "NodeAffinity",
+                "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+            ));
+        }
+        let name = spec.node_name.as_deref().unwrap_or_default();
+        if !name.is_empty() && name != self.name {
+            found.push(Refusal::for_good(
+                "NodeName",
+                "Predicate NodeName failed: node(s) didn't match the requested node name",
+            ));
+        }
+        found
+    }
+
+    fn has_labels(&self, spec: &PodSpec) -> bool {
+        let mut wanted = spec.node_selector.iter().flatten();
+        wanted.all(|(key, value)| self.labels.get(key) == Some(value))
+    }
+
+    fn has_affinity(&self, spec: &PodSpec) -> bool {
+        let affinity = spec.affinity.as_ref().and_then(|all| all.node_affinity.as_ref());
+        let required =
+            affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
+        required.is_none_or(|selector| {
+            let mut terms = selector.node_selector_terms.iter();
+            terms.any(|term| self.meets(term))
+        })
+    }
+
+    /// A term without any demand is met by no node.
+    fn meets(&self, term: &NodeSelectorTerm) -> bool {
+        let expressions = term.match_expressions.as_deref().unwrap_or_default();
+        let fields = term.match_fields.as_deref().unwrap_or_default();
+        !(expressions.is_empty() && fields.is_empty())
+            && expressions.iter().all(|one| self.has_label(one))
+            && fields.iter().all(|one| self.has_field(one))
+    }
+
+    fn has_label(&self, wanted: &NodeSelectorRequirement) -> bool {
+        let own = self.labels.get(&wanted.key);
+        let values = wanted.values.as_deref().unwrap_or_default();
+        // What can be no label is met by no node.
+        if !is_qualified_name(&wanted.key) || !values.iter().all(|value| is_label_value(value)) {
+            return false;
+        }
+        let is_one_of = |own: &String| values.contains(own);
+        let compared = |holds: fn(i64, i64) -> bool| {
+            let (Some(own), [bound]) = (own, values) else {
+                return false;
+            };
+            matches!((own.parse(), bound.parse()), (Ok(own), Ok(bound)) if holds(own, bound))
+        };
+        match wanted.operator.as_str() {
+            "In" => own.is_some_and(is_one_of),
+            "NotIn" => !own.is_some_and(is_one_of),
+            "Exists" => own.is_some(),
+            "DoesNotExist" => own.is_none(),
+            "Gt" => compared(|own, bound| own > bound),
+            "Lt" => compared(|own, bound| own < bound),
+            _ => false,
+        }
+    }
+
+    fn has_field(&self, wanted: &NodeSelectorRequirement) -> bool {
+        let [value] = wanted.values.as_deref().unwrap_or_default() else {
+            return false;
+        };
+        match (wanted.key.as_str(), wanted.operator.as_str()) {
+            (NAME_FIELD, "In") => self.name == *value,
+            (NAME_FIELD, "NotIn") => self.name != *value,
+            _ => false,
+        }
+    }
+}

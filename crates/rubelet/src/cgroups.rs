@@ -1,0 +1,143 @@
+//! What the machine has to be before the first pod: swap, kernel settings, the tree of cgroups; and rubelet's own place when
+//! memory runs out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rubelet_cgroups::{CgroupPorts, CgroupSettings, Cgroups};
+use rubelet_config::gates::Gate;
+use rubelet_config::settings::Settings;
+use rubelet_host::HostClock;
+use rubelet_host::capacity::huge_pages;
+use rubelet_host::cgroups::{HostCgroups, Layout, Systemd};
+use rubelet_host::kernel_settings::{self, KernelSettingError};
+use rubelet_host::machine::Machine;
+use rubelet_host::processes;
+use rubelet_lifecycle::configuration::NodeConfiguration;
+use rubelet_model::Quantity;
+use rubelet_model::quantity::Format;
+use rubelet_ports::{NoPodCgroups, PodCgroups};
+use rubelet_resources::allocatable::{Capacity, PodCount};
+use rubelet_resources::amounts::Amounts;
+use rubelet_resources::cgroup_name::CgroupDriver;
+use rubelet_resources::node_cgroup::{Enforcement, PIDS, Reservation};
+
+use crate::agent::NodeFound;
+
+/// As often as upstream, in case somebody else changed it.
+const OOM_SCORE_INTERVAL: Duration = Duration::from_secs(5 * 60);
+
+/// That the machine is one that pods can run on; settings of the kernel are changed where that is allowed.
+pub(crate) fn settle_machine(settings: &Settings, machine: &Machine) -> Result<()> {
+    let configuration = settings.configuration();
+    if kernel_settings::is_swap_on() {
+        if configuration.fail_swap_on.unwrap_or(true) {
+            bail!("this machine has swap on: turn it off or set failSwapOn to false");
+        }
+        if !kernel_settings::keeps_tmpfs_from_swap(&machine.kernel_version) {
+            tracing::warn!(
+                reason = "PossibleMemoryBackedVolumesOnDisk",
+                "This kernel cannot keep volumes in memory (secrets, emptyDirs) out of the swap"
+            );
+        }
+    }
+    match kernel_settings::settle(configuration.protect_kernel_defaults) {
+        Err(error @ KernelSettingError::Unwritable { .. })
+            if settings.gates().enabled(Gate::KubeletInUserNamespace)
+                && kernel_settings::is_in_user_namespace() =>
+        {
+            tracing::info!(%error, "A kernel setting stays as it is in a user namespace");
+            Ok(())
+        }
+        other => other.context("prepare the kernel for pods"),
+    }
+}
+
+/// Sets the score now and then; that it cannot be set is said once.
+pub(crate) async fn keep_oom_score(adjustment: i32) {
+    let mut ticks = tokio::time::interval(OOM_SCORE_INTERVAL);
+    let mut is_told = false;
+    loop {
+        ticks.tick().await;
+        match kernel_settings::adjust_own_oom_score(adjustment) {
+            Ok(()) => is_told = false,
+            Err(error) if !is_told => {
+                is_told = true;
+                tracing::warn!(
+                    adjustment,
+                    %error,
+                    "Rubelet's own oom_score_adj (oomScoreAdj) cannot be set; lowering it takes CAP_SYS_RESOURCE"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// What the machine has for pods and for itself.
+fn capacity(machine: &Machine) -> Amounts {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let machine = Capacity {
+        processors: signed(machine.processors as u64),
+        memory_bytes: signed(machine.memory_bytes),
+        // No cgroup limits storage.
+        ephemeral_storage_bytes: None,
+        huge_pages: huge_pages()
+            .into_iter()
+            .map(|(size, count)| (signed(size), signed(count)))
+            .collect(),
+    };
+    let mut capacity = machine.amounts(PodCount { max: 0, per_core: 0 });
+    if let Some(pids) = processes::most() {
+        capacity.set(PIDS, Quantity::new(signed(pids), Format::DecimalSi));
+    }
+    capacity
+}
+
+/// Makes the tree above the pods and keeps it.
+pub(crate) async fn start(
+    settings: &Settings,
+    found: &NodeFound<'_>,
+    node: &NodeConfiguration,
+) -> Result<Arc<dyn PodCgroups>> {
+    let configuration = settings.configuration();
+    if !node.cgroups_per_qos {
+        return Ok(Arc::new(NoPodCgroups));
+    }
+    let layout = Layout::of_this_machine(found.cgroup).context("find the machine's cgroups")?;
+    let systemd = match node.cgroup_driver {
+        CgroupDriver::Cgroupfs => None,
+        CgroupDriver::Systemd => {
+            let systemd = Systemd::connect(found.cgroup).await;
+            Some(systemd.context("use systemd as the cgroup driver, as the runtime does")?)
+        }
+    };
+    let edge = Arc::new(HostCgroups::new(layout, systemd));
+    let cgroup_settings = CgroupSettings {
+        cgroup_root: node.cgroup_root.clone(),
+        driver: node.cgroup_driver,
+        rules: node.rules.clone(),
+        facts: node.facts.clone(),
+        capacity: capacity(found.machine),
+        reservation: Reservation::read(&configuration.system_reserved, &configuration.kube_reserved)?,
+        enforcement: Enforcement::read(
+            configuration
+                .enforce_node_allocatable
+                .as_deref()
+                .unwrap_or_default(),
+        ),
+        cpus: processes::processors(),
+        system_reserved_cgroup: configuration.system_reserved_cgroup.clone(),
+        kube_reserved_cgroup: configuration.kube_reserved_cgroup.clone(),
+    };
+    let ports = CgroupPorts {
+        clock: Arc::new(HostClock::new()),
+        reader: edge.clone(),
+        writer: edge,
+    };
+    let cgroups = Arc::new(Cgroups::new(cgroup_settings, ports));
+    cgroups.set_up().await.context("make the cgroups of pods")?;
+    tokio::spawn(Arc::clone(&cgroups).run());
+    Ok(cgroups)
+}

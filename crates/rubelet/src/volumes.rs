@@ -1,0 +1,49 @@
+//! The volumes of pods on this machine.
+
+use std::sync::Arc;
+
+use rubelet_agent::AgentSettings;
+use rubelet_config::gates::Gate;
+use rubelet_config::settings::Settings;
+use rubelet_host::HostVolumes;
+use rubelet_ports::{Clock, EventRecorder, Spawner};
+use rubelet_storage::{StorageGates, StorageNode};
+use rubelet_volumes::{Volumes, VolumesPorts, VolumesSettings};
+
+pub(crate) fn volumes(
+    settings: &Settings,
+    agent: &AgentSettings,
+    (clock, spawner, events): (Arc<dyn Clock>, Arc<dyn Spawner>, Arc<dyn EventRecorder>),
+) -> Volumes {
+    if let Err(error) = rubelet_host::volumes::share(&agent.root_dir) {
+        tracing::warn!(
+            root_dir = %agent.root_dir.display(), %error,
+            "Mounts below the root directory are not shared: containers do not see those that come later"
+        );
+    }
+    let gates = settings.gates();
+    let host = Arc::new(HostVolumes::new());
+    let ports = VolumesPorts {
+        clock,
+        spawner,
+        events,
+        reader: host.clone(),
+        writer: host,
+    };
+    let node = &agent.node;
+    let settings = VolumesSettings {
+        root_dir: agent.root_dir.clone(),
+        node: StorageNode {
+            rules: node.rules.clone(),
+            facts: node.facts.clone(),
+            node_ips: node.node_ips.clone(),
+            is_selinux_enabled: node.is_selinux_enabled,
+            gates: StorageGates {
+                empty_dir_mode: gates.enabled(Gate::EmptyDirVolumeMode),
+                file_users: gates.enabled(Gate::AtomicWriteVolumeUserFields),
+                bind_mount_options: gates.enabled(Gate::VolumeBindMountOptions),
+            },
+        },
+    };
+    Volumes::new(ports, settings)
+}

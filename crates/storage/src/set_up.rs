@@ -1,0 +1,217 @@
+//! What has to be there before the pod's containers start.
+//!
+//! Owns the steps of each kind of volume and their order. The same plan serves the first start, every look after it, and a
+//! restart of the agent: steps whose effect is there do nothing.
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, Pod};
+use rubelet_model::volume_step::{
+    HostPathKind, Ownership, OwnershipPolicy, PayloadFile, VolumeAction, VolumeStep,
+};
+
+use crate::empty_dir::{Medium, medium, memory_size};
+use crate::files::{FileDefaults, FileSources, downward_files, projected_files};
+use crate::layout::{DOWNWARD_API, EMPTY_DIR, PROJECTED, PodLayout};
+use crate::nested::nested_directories;
+use crate::volume::{Kind, used_volumes};
+use crate::{StorageError, StorageNode};
+
+const EMPTY_DIR_MODE: u32 = 0o777;
+const NESTED_MODE: u32 = 0o755;
+
+/// One volume of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSetUp {
+    pub volume: String,
+    /// The path of the node that is looked at, for a hostPath: it may hang, whatever else is well.
+    pub host_path: Option<PathBuf>,
+    /// Empty when nothing is to be done.
+    pub plan: Result<Vec<VolumeStep>, StorageError>,
+}
+
+/// All volumes that the pod's containers use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetUp {
+    pub volumes: Vec<VolumeSetUp>,
+}
+
+/// Plans the volumes of a pod.
+#[must_use]
+pub fn plan_set_up(pod: &Pod, node: &StorageNode, layout: &PodLayout) -> SetUp {
+    let planner = Planner { pod, node, layout };
+    let volumes = used_volumes(pod).map(|volume| {
+        let kind = Kind::of(volume);
+        VolumeSetUp {
+            volume: volume.name.clone(),
+            host_path: match &kind {
+                Ok(Kind::HostPath(source)) => Some(PathBuf::from(&source.path)),
+                _ => None,
+            },
+            plan: kind
+                .and_then(|kind| planner.actions(&volume.name, kind))
+                .map(|actions| steps(&volume.name, actions)),
+        }
+    });
+    SetUp {
+        volumes: volumes.collect(),
+    }
+}
+
+pub(crate) fn steps(volume: &str, actions: Vec<VolumeAction>) -> Vec<VolumeStep> {
+    let step = |action| VolumeStep {
+        volume: volume.to_owned(),
+        action,
+    };
+    actions.into_iter().map(step).collect()
+}
+
+struct Planner<'a> {
+    pod: &'a Pod,
+    node: &'a StorageNode,
+    layout: &'a PodLayout,
+}
+
+impl Planner<'_> {
+    fn actions(&self, name: &str, kind: Kind<'_>) -> Result<Vec<VolumeAction>, StorageError> {
+        let sources = FileSources {
+            pod: self.pod,
+            node: self.node,
+        };
+        match kind {
+            Kind::EmptyDir(source) => {
+                let medium = medium(source, self.pod, self.node)?;
+                let mode = source.mode.filter(|_| self.node.gates.empty_dir_mode);
+                let mode = mode.and_then(|mode| u32::try_from(mode).ok());
+                Ok(self.empty_dir(name, medium, mode.unwrap_or(EMPTY_DIR_MODE)))
+            }
+            Kind::HostPath(source) => host_path(source),
+            Kind::DownwardApi(source) => {
+                let defaults = FileDefaults {
+                    mode: source.default_mode,
+                    user: source.default_user,
+                };
+                let items = source.items.as_deref().unwrap_or_default();
+                let files = downward_files(items, defaults, sources)?;
+                self.written(DOWNWARD_API, name, files)
+            }
+            Kind::Projected(source) => {
+                let files = projected_files(source, sources)?;
+                self.written(PROJECTED, name, files)
+            }
+            // The runtime mounts it.
+            Kind::Image => Ok(Vec::new()),
+        }
+    }
+
+    fn empty_dir(&self, name: &str, medium: Medium, mode: u32) -> Vec<VolumeAction> {
+        let directory = self.layout.volume(EMPTY_DIR, name);
+        let marker = self.layout.marker(name);
+        let end_if_ready = |mounted| VolumeAction::EndIfReady {
+            marker: marker.clone(),
+            directory: directory.clone(),
+            mounted,
+        };
+        let make = VolumeAction::MakeDirectory {
+            path: directory.clone(),
+            mode,
+        };
+        let target = directory.clone();
+        let mut actions = match medium {
+            Medium::Disk => vec![end_if_ready(false), make],
+            Medium::Memory { size_bytes } => vec![
+                end_if_ready(true),
+                make,
+                VolumeAction::MountTmpfs { target, size_bytes },
+            ],
+            Medium::HugePages {
+                page_size_bytes,
+                any_page_size,
+            } => vec![
+                make,
+                VolumeAction::MountHugePages {
+                    target,
+                    page_size_bytes,
+                    any_page_size,
+                },
+            ],
+        };
+        if let Some(ownership) = self.ownership(false) {
+            actions.push(VolumeAction::SetOwnership {
+                path: directory,
+                ownership,
+            });
+        }
+        actions.push(VolumeAction::MarkReady { marker });
+        actions
+    }
+
+    /// Files in memory, switched over at once when they change.
+    fn written(
+        &self,
+        plugin: &str,
+        name: &str,
+        files: Vec<PayloadFile>,
+    ) -> Result<Vec<VolumeAction>, StorageError> {
+        let directory = self.layout.volume(plugin, name);
+        let mut actions = vec![
+            VolumeAction::MakeDirectory {
+                path: directory.clone(),
+                mode: EMPTY_DIR_MODE,
+            },
+            VolumeAction::MountTmpfs {
+                target: directory.clone(),
+                size_bytes: memory_size(self.pod, self.node, None)?,
+            },
+            VolumeAction::MarkReady {
+                marker: self.layout.wrapped_marker(name),
+            },
+        ];
+        for nested in nested_directories(self.pod, name)? {
+            actions.push(VolumeAction::MakeDirectory {
+                path: directory.join(nested),
+                mode: NESTED_MODE,
+            });
+        }
+        actions.push(VolumeAction::WritePayload {
+            target: directory,
+            files,
+            ownership: self.ownership(true),
+        });
+        Ok(actions)
+    }
+
+    /// The group of the pod's volumes. Volumes of these kinds are always changed as a whole, whatever the pod's policy, as
+    /// upstream: they are empty or small.
+    fn ownership(&self, read_only: bool) -> Option<Ownership> {
+        let context = self.pod.spec.as_ref()?.security_context.as_ref()?;
+        Some(Ownership {
+            group: u32::try_from(context.fs_group?).ok()?,
+            policy: OwnershipPolicy::Always,
+            read_only,
+        })
+    }
+}
+
+fn host_path(source: &HostPathVolumeSource) -> Result<Vec<VolumeAction>, StorageError> {
+    if source.path.split('/').any(|part| part == "..") {
+        return Err(StorageError::HostPathBacksteps {
+            path: source.path.clone(),
+        });
+    }
+    let kind = match source.type_.as_deref().unwrap_or_default() {
+        "" => return Ok(Vec::new()),
+        "DirectoryOrCreate" => HostPathKind::DirectoryOrCreate,
+        "Directory" => HostPathKind::Directory,
+        "FileOrCreate" => HostPathKind::FileOrCreate,
+        "File" => HostPathKind::File,
+        "Socket" => HostPathKind::Socket,
+        "CharDevice" => HostPathKind::CharDevice,
+        "BlockDevice" => HostPathKind::BlockDevice,
+        other => return Err(StorageError::HostPathType(other.to_owned())),
+    };
+    Ok(vec![VolumeAction::CheckHostPath {
+        path: PathBuf::from(&source.path),
+        kind,
+    }])
+}

@@ -1,0 +1,131 @@
+//! What is left of a pod's volumes, and how it goes.
+//!
+//! Owns the order: the marker first, so that a crash in between leads to a new set-up and not to half a volume; then binds and
+//! mounts, the innermost first; then directories, which are never removed across a mount. It plans from what is on disk and
+//! mounted, not from the pod: also what a killed agent, another kubelet or an earlier version has left goes.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use rubelet_model::volume_step::{MountPoint, PodOnDisk, VolumeAction, VolumeStep};
+
+use crate::layout::{self, PodLayout, volume_of_marker};
+use crate::set_up::steps;
+
+/// Plugins whose volumes are nothing but a directory and perhaps a mount on it.
+const PLAIN_PLUGINS: [&str; 5] = [
+    layout::EMPTY_DIR,
+    layout::DOWNWARD_API,
+    layout::PROJECTED,
+    layout::CONFIG_MAP,
+    layout::SECRET,
+];
+
+/// The steps for one volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeTearDown {
+    pub volume: String,
+    /// What hangs if this volume hangs.
+    pub key: PathBuf,
+    pub steps: Vec<VolumeStep>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TearDown {
+    pub volumes: Vec<VolumeTearDown>,
+    /// Volumes of plugins that are not known: nobody else could take them down rightly either. `<plugin>/<name>`.
+    pub unknown: Vec<String>,
+}
+
+impl TearDown {
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.volumes.is_empty() && self.unknown.is_empty()
+    }
+}
+
+/// Plans the removal of everything that a pod's directory has of volumes.
+#[must_use]
+pub fn plan_tear_down(found: &PodOnDisk, pods: &Path) -> TearDown {
+    let layout = PodLayout::new(pods, &found.uid);
+    let sub_paths = layout.sub_paths();
+    let names = found
+        .volumes
+        .iter()
+        .map(|volume| volume.name.as_str())
+        .chain(found.markers.iter().map(|marker| volume_of_marker(marker)))
+        .chain(found.sub_paths.iter().map(|sub_path| sub_path.volume.as_str()))
+        .chain(
+            found
+                .mounts
+                .iter()
+                .filter_map(|mount| bound_volume(mount, &sub_paths)),
+        );
+    let names: BTreeSet<&str> = names.collect();
+    let mut planned = TearDown::default();
+    for name in names {
+        let volumes = found.volumes.iter().filter(|volume| volume.name == name);
+        let (plain, unknown): (Vec<_>, Vec<_>) =
+            volumes.partition(|volume| PLAIN_PLUGINS.contains(&volume.plugin.as_str()));
+        let unknown = unknown.iter().map(|volume| format!("{}/{name}", volume.plugin));
+        let known = planned.unknown.len();
+        planned.unknown.extend(unknown);
+        let mut actions = Vec::new();
+        if planned.unknown.len() == known {
+            for marker in found
+                .markers
+                .iter()
+                .filter(|marker| volume_of_marker(marker) == name)
+            {
+                actions.push(VolumeAction::RemoveTree {
+                    path: layout.marker(marker),
+                });
+            }
+        }
+        let bound = sub_paths.join(name);
+        take_down(&bound, &found.mounts, &mut actions);
+        actions.push(VolumeAction::RemoveEmptyDirectory {
+            path: sub_paths.clone(),
+        });
+        let key = plain
+            .first()
+            .map_or_else(|| bound.clone(), |volume| volume.path.clone());
+        for volume in plain {
+            take_down(&volume.path, &found.mounts, &mut actions);
+        }
+        planned.volumes.push(VolumeTearDown {
+            volume: name.to_owned(),
+            key,
+            steps: steps(name, actions),
+        });
+    }
+    planned
+}
+
+/// The volume of a bind that is mounted below `volume-subpaths`.
+fn bound_volume<'a>(mount: &'a MountPoint, sub_paths: &Path) -> Option<&'a str> {
+    let below = mount.path.strip_prefix(sub_paths).ok()?;
+    below.components().next()?.as_os_str().to_str()
+}
+
+/// Unmounts what is at and below a path, the innermost first, and removes the rest.
+fn take_down(path: &Path, mounts: &[MountPoint], actions: &mut Vec<VolumeAction>) {
+    // Paths in order have what carries a mount before it.
+    let inside: BTreeSet<&Path> = mounts
+        .iter()
+        .map(|mount| mount.path.as_path())
+        .filter(|mounted| mounted.starts_with(path))
+        .collect();
+    for mounted in inside.into_iter().rev() {
+        actions.push(VolumeAction::Unmount {
+            target: mounted.to_owned(),
+            // What is below the volume's own mount came from containers or is a bind: its filesystem may be dead, and nobody of
+            // this pod is left to use it.
+            lazy: mounted != path,
+        });
+    }
+    actions.push(VolumeAction::RemoveTree {
+        path: path.to_owned(),
+    });
+}

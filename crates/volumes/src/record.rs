@@ -1,0 +1,50 @@
+//! What is known of each pod's volumes while this process lives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rubelet_model::observation::PodUid;
+use rubelet_model::volume_step::VolumeStep;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::backoff::Backoff;
+
+/// One pod's volumes.
+#[derive(Default)]
+pub(crate) struct Record {
+    /// The steps that made each volume what it is.
+    pub(crate) standing: BTreeMap<String, Vec<VolumeStep>>,
+    pub(crate) failures: BTreeMap<String, Backoff>,
+    /// Failures of the end in a row.
+    pub(crate) end_failure: Option<Backoff>,
+}
+
+/// The right to work on a pod's volumes.
+pub(crate) type Locked = OwnedMutexGuard<Record>;
+
+#[derive(Default)]
+pub(crate) struct Records {
+    by_pod: BTreeMap<PodUid, Arc<Mutex<Record>>>,
+}
+
+impl Records {
+    pub(crate) fn of(&mut self, uid: &PodUid) -> Arc<Mutex<Record>> {
+        Arc::clone(self.by_pod.entry(uid.clone()).or_default())
+    }
+
+    /// Forgets a pod of which nothing is left, unless somebody waits to work on it.
+    pub(crate) fn forget(&mut self, uid: &PodUid) {
+        // One is the register's own, another the lock of whoever says this.
+        let is_wanted = self
+            .by_pod
+            .get(uid)
+            .is_some_and(|record| Arc::strong_count(record) > 2);
+        if !is_wanted {
+            self.by_pod.remove(uid);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_pod.len()
+    }
+}

@@ -1,0 +1,263 @@
+//! A simulated machine with the actor on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::Timestamp;
+use rubelet_model::observation::PodUid;
+use rubelet_ports::{
+    Clock, EventRecorder, PodEvent, PodOnDisk, PodVolumes, VolumeBatch, VolumeFailure, VolumeHostReader,
+    VolumeHostWriter, VolumeStepError,
+};
+use rubelet_resources::{Amounts, CgroupVersion, NodeFacts, Rules};
+use rubelet_sim::dice::SharedDice;
+use rubelet_sim::executor::{Executor, Group, Life, Step};
+use rubelet_sim::files::SimFiles;
+use rubelet_sim::history::History;
+use rubelet_sim::trace::Trace;
+use rubelet_sim::volumes::SimVolumes;
+use rubelet_storage::{StorageGates, StorageNode};
+use rubelet_volumes::{Volumes, VolumesPorts, VolumesSettings};
+use serde_json::{Value, json};
+
+pub(crate) const ROOT: &str = "/var/lib/kubelet";
+
+/// Counts what reaches the machine.
+struct Counted {
+    machine: SimVolumes,
+    batches: Mutex<Vec<VolumeBatch>>,
+}
+
+#[async_trait]
+impl VolumeHostWriter for Counted {
+    async fn execute(&self, batch: VolumeBatch) -> Vec<VolumeStepError> {
+        self.batches.lock().unwrap().push(batch.clone());
+        self.machine.execute(batch).await
+    }
+}
+
+#[async_trait]
+impl VolumeHostReader for Counted {
+    async fn pods_on_disk(&self, pods: &Path) -> Result<Vec<PodOnDisk>, VolumeStepError> {
+        self.machine.pods_on_disk(pods).await
+    }
+
+    async fn pod_on_disk(&self, pods: &Path, uid: &PodUid) -> Result<PodOnDisk, VolumeStepError> {
+        self.machine.pod_on_disk(pods, uid).await
+    }
+}
+
+#[derive(Default)]
+struct Events(Mutex<Vec<String>>);
+
+impl EventRecorder for Events {
+    fn record(&self, _: &Pod, event: PodEvent) {
+        self.0
+            .lock()
+            .unwrap()
+            .push(format!("{}: {}", event.reason, event.message));
+    }
+}
+
+pub(crate) struct Bed {
+    pub(crate) executor: Executor,
+    pub(crate) machine: SimVolumes,
+    pub(crate) files: SimFiles,
+    pub(crate) actor: Volumes,
+    pub(crate) life: Life,
+    host: Arc<Counted>,
+    events: Arc<Events>,
+}
+
+/// A question under way.
+pub(crate) struct Asked<T>(tokio::sync::oneshot::Receiver<T>);
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        let executor = Executor::new(7);
+        let (history, trace) = (History::default(), Trace::default());
+        let dice = |part| SharedDice::new(7, part);
+        let manifests = Path::new("/etc/manifests");
+        let files = SimFiles::new(
+            &executor,
+            dice("files"),
+            history.clone(),
+            trace.clone(),
+            manifests,
+        );
+        let machine = SimVolumes::new(&executor, dice("volumes"), history, trace, files.clone());
+        let host = Arc::new(Counted {
+            machine: machine.clone(),
+            batches: Mutex::default(),
+        });
+        let events = Arc::new(Events::default());
+        let (life, actor) = start(&executor, &host, &events);
+        Self {
+            executor,
+            machine,
+            files,
+            actor,
+            life,
+            host,
+            events,
+        }
+    }
+
+    /// The process dies where it is, and a new one begins.
+    pub(crate) fn restart(&mut self) {
+        self.life.end();
+        (self.life, self.actor) = start(&self.executor, &self.host, &self.events);
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.executor.now()
+    }
+
+    /// The events since the last look.
+    pub(crate) fn events(&self) -> Vec<String> {
+        std::mem::take(&mut *self.events.0.lock().unwrap())
+    }
+
+    /// The batches since the last look.
+    pub(crate) fn batches(&self) -> Vec<VolumeBatch> {
+        std::mem::take(&mut *self.host.batches.lock().unwrap())
+    }
+
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(Volumes) -> futures_util::future::BoxFuture<'static, T>,
+    ) -> Asked<T> {
+        let answer = question(self.actor.clone());
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.executor.spawn(
+            Group::World,
+            "question",
+            Box::pin(async move {
+                let _ = sender.send(answer.await);
+            }),
+        );
+        Asked(receiver)
+    }
+
+    /// Lets one thing happen; time passes when nothing is ready.
+    pub(crate) fn step(&self) {
+        if self.executor.step() == Step::Idle {
+            self.executor
+                .advance(self.executor.elapsed() + Duration::from_secs(1));
+        }
+    }
+
+    /// The answer, within so much time.
+    #[track_caller]
+    pub(crate) fn answer_within<T>(&self, asked: &mut Asked<T>, limit: Duration) -> T {
+        let end = self.executor.elapsed() + limit;
+        while self.executor.elapsed() <= end {
+            if let Some(answer) = (&mut asked.0).now_or_never() {
+                return answer.expect("an answer");
+            }
+            self.step();
+        }
+        panic!("no answer within {limit:?}");
+    }
+
+    pub(crate) fn set_up(&self, pod: &Pod) -> Result<(), VolumeFailure> {
+        let pod = Arc::new(pod.clone());
+        let mut asked = self.ask(|actor| Box::pin(async move { actor.set_up(pod).await }));
+        self.answer_within(&mut asked, Duration::from_secs(60))
+    }
+
+    pub(crate) fn tear_down(&self, uid: &str) -> Result<(), VolumeFailure> {
+        let uid = PodUid::from(uid);
+        let mut asked = self.ask(|actor| Box::pin(async move { actor.tear_down(&uid).await }));
+        self.answer_within(&mut asked, Duration::from_secs(120))
+    }
+
+    pub(crate) fn pass(&self, time: Duration) {
+        let end = self.executor.elapsed() + time;
+        while self.executor.elapsed() < end {
+            if self.executor.step() == Step::Idle {
+                self.executor.advance(end);
+            }
+        }
+    }
+
+    /// Mounts and paths of all pods.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let paths = self.files.paths_below(&pods());
+        let is_volume = |path: &PathBuf| {
+            let relative = path.strip_prefix(pods()).unwrap().to_owned();
+            relative.components().count() > 3
+        };
+        let paths = paths
+            .iter()
+            .filter(|path| is_volume(path))
+            .map(|path| path.display().to_string());
+        self.machine.leftovers().into_iter().chain(paths).collect()
+    }
+}
+
+fn start(executor: &Executor, host: &Arc<Counted>, events: &Arc<Events>) -> (Life, Volumes) {
+    let life = executor.life();
+    let ports = VolumesPorts {
+        clock: Arc::new(executor.clone()),
+        spawner: Arc::new(life.clone()),
+        events: events.clone(),
+        reader: host.clone(),
+        writer: host.clone(),
+    };
+    let settings = VolumesSettings {
+        root_dir: PathBuf::from(ROOT),
+        node: StorageNode {
+            rules: Rules::default(),
+            facts: NodeFacts {
+                cgroup: CgroupVersion::V2,
+                page_size_bytes: 4096,
+                huge_page_sizes: Vec::new(),
+                memory_capacity_bytes: 1 << 30,
+                swap_capacity_bytes: 0,
+                has_swap_controller: false,
+                allocatable: Amounts::default(),
+            },
+            node_ips: Vec::new(),
+            is_selinux_enabled: false,
+            gates: StorageGates::default(),
+        },
+    };
+    (life, Volumes::new(ports, settings))
+}
+
+pub(crate) fn pods() -> PathBuf {
+    Path::new(ROOT).join("pods")
+}
+
+pub(crate) fn volume(uid: &str, plugin: &str, name: &str) -> PathBuf {
+    pods().join(uid).join("volumes").join(plugin).join(name)
+}
+
+/// A pod whose one container mounts all volumes.
+pub(crate) fn pod(uid: &str, volumes: Value) -> Pod {
+    let mounts: Vec<Value> = volumes
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| json!({ "name": one["name"], "mountPath": format!("/v/{}", one["name"].as_str().unwrap()) }))
+        .collect();
+    serde_json::from_value(json!({
+        "metadata": { "name": uid, "namespace": "default", "uid": uid, "annotations": { "revision": "1" } },
+        "spec": { "containers": [{ "name": "main", "volumeMounts": mounts }], "volumes": volumes },
+    }))
+    .unwrap()
+}
+
+pub(crate) fn all_kinds() -> Value {
+    json!([
+        { "name": "disk", "emptyDir": {} },
+        { "name": "memory", "emptyDir": { "medium": "Memory" } },
+        { "name": "info", "downwardAPI": { "items": [{ "path": "revision", "fieldRef": { "fieldPath": "metadata.annotations['revision']" } }] } },
+        { "name": "host", "hostPath": { "path": "/srv/host", "type": "DirectoryOrCreate" } },
+    ])
+}

@@ -1,0 +1,14 @@
+//! The volumes of pods on a virtual clock and a simulated machine.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::needless_pass_by_value,
+    clippy::unwrap_used,
+    reason = "tests are an edge, fail by panicking, and read best with values"
+)]
+
+mod bed;
+mod crashes;
+mod set_up;
+mod tear_down;
