@@ -121,7 +121,7 @@ impl PodJob {
             None => {
                 // A pull can take long: others may start meanwhile, and what is already there shows.
                 permit.take();
-                if self.work.acted_at > self.published_at {
+                if self.work.acted_at > self.published_at && !self.has_killed {
                     let so_far = self.look().await?;
                     self.publish(&so_far, false).await;
                 }

@@ -148,6 +148,9 @@ pub(crate) struct PodJob {
     pub(crate) published_at: Moment,
     /// What the probes said then.
     pub(crate) probe_results: ProbeResults,
+    /// The plan in hand kills containers that would not restart by themselves, to start them again: what is seen of them
+    /// until then is no end.
+    pub(crate) has_killed: bool,
 }
 
 impl PodJob {

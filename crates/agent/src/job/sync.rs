@@ -8,7 +8,7 @@ use rubelet_lifecycle::plan::{
     pod_text,
 };
 use rubelet_lifecycle::pod_state::{Outcome, Retry};
-use rubelet_lifecycle::restart::is_sidecar;
+use rubelet_lifecycle::restart::{RestartPolicy, effective_policy, is_sidecar};
 use rubelet_lifecycle::status::{Phase, StartFailure, conditions, find_condition};
 use rubelet_model::observation::{ContainerKind, PodObservation};
 use rubelet_ports::PodEvent;
@@ -182,6 +182,7 @@ impl PodJob {
                 _ => None,
             })
             .collect();
+        self.has_killed = kills.iter().any(|(kill, _)| !self.restarts(&kill.stop.name));
         let mut images = PresentImages::new();
         for action in &plan.actions {
             self.check_cancelled()?;
@@ -231,6 +232,17 @@ impl PodJob {
         }
         drop(permit);
         Ok(retry)
+    }
+
+    /// Whether a container restarts however it ends.
+    fn restarts(&self, name: &str) -> bool {
+        let Some(spec) = &self.pod.spec else {
+            return true;
+        };
+        let gates = self.shared.settings.status_gates.restart;
+        let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let found = containers.find(|container| container.name == name);
+        found.is_none_or(|container| effective_policy(container, spec, gates) == RestartPolicy::Always)
     }
 
     pub(super) fn kind_of(&self, name: &str) -> ContainerKind {

@@ -457,6 +457,7 @@ impl Pods {
             seen: None,
             published_at: Moment::default(),
             probe_results: ProbeResults::default(),
+            has_killed: false,
         };
         let (done, uid) = (self.done.clone(), uid.clone());
         self.supervisor
