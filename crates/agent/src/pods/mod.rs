@@ -219,6 +219,15 @@ impl Pods {
         if became_ready {
             self.sources_ready = true;
             tracing::info!(pods = self.desired.len(), "Every pod source has delivered");
+            // What left its source before could still be wanted by another one.
+            let known = self.pods.keys();
+            let gone: Vec<PodUid> = known
+                .filter(|uid| !self.desired.contains_key(uid))
+                .cloned()
+                .collect();
+            for uid in gone {
+                self.unwanted(&uid);
+            }
             self.keep_house();
         }
     }
