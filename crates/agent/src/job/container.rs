@@ -344,7 +344,7 @@ impl PodJob {
         }
         let first = self.work.containers_asked.get(&name);
         if let Some(first) = first.filter(|first| first.restart_count == asked.restart_count) {
-            asked.asked_at = first.asked_at;
+            asked.asked_at = first.asked_at.min(asked.asked_at);
         }
         self.work.containers_asked.insert(name.clone(), asked.clone());
         let observation = self.look().await?;

@@ -174,7 +174,8 @@ impl PodJob {
             } else {
                 NetworkMode::Pod
             },
-            asked_at: first_asked.map_or(asked_at, |asked| asked.asked_at),
+            // When the clock was set back meanwhile, the wait begins anew.
+            asked_at: first_asked.map_or(asked_at, |asked| asked.asked_at.min(asked_at)),
             holder: reserved_for(error.message()).map(SandboxId::from),
         };
         self.work.sandbox_asked = Some(asked.clone());
