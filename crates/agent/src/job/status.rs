@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
+use rubelet_lifecycle::restart::restarts_after_exit;
 use rubelet_lifecycle::status::{
     Derived, NodeFacts, Phase, PodResources, Refusal, RuntimeFacts, StatusInputs, derive_status,
     generate_status, phase_of,
@@ -18,6 +19,10 @@ use super::{PodJob, Progress};
 impl PodJob {
     /// Derives the status, keeps it and tells it. `ended`: nothing starts again.
     pub(super) async fn publish(&mut self, observation: &PodObservation, ended: bool) -> Option<Phase> {
+        // A container that is over waits for nothing, whatever went wrong with it before.
+        let mut failures = std::mem::take(&mut self.work.start_failures);
+        failures.retain(|name, _| !self.is_over(name, observation));
+        self.work.start_failures = failures;
         let probes = self.probes_of(observation, ended);
         let settings = &self.shared.settings;
         let (no_resources, no_devices, no_images) =
@@ -78,6 +83,26 @@ impl PodJob {
         }
         self.work.status = Some(status);
         phase
+    }
+
+    /// Whether a regular container ended for good and the runtime has lost all trace of it.
+    pub(super) fn is_over(&self, name: &str, observation: &PodObservation) -> bool {
+        let known = self.work.status.as_ref();
+        let (Some(spec), Some(status)) = (&self.pod.spec, known) else {
+            return false;
+        };
+        let mut containers = spec.containers.iter();
+        let mut statuses = status.container_statuses.iter().flatten();
+        let (Some(container), Some(last)) = (
+            containers.find(|one| one.name == name),
+            statuses.find(|one| one.name == name),
+        ) else {
+            return false;
+        };
+        let gates = self.shared.settings.status_gates.restart;
+        let end = last.state.as_ref().and_then(|state| state.terminated.as_ref());
+        end.is_some_and(|end| !restarts_after_exit(container, spec, end.exit_code, gates))
+            && observation.newest_container(name).is_none()
     }
 
     /// Hands the status to whoever shows it.

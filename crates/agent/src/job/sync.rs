@@ -85,6 +85,7 @@ impl PodJob {
         Ok(())
     }
 
+    /// What the runtime has forgotten of a container's end the status still knows: such a container does not run twice.
     fn plan(&mut self, observation: &Arc<PodObservation>) -> Plan {
         let now = self.now();
         let restarting_all = self.work.status.as_ref().is_some_and(|status| {
@@ -92,7 +93,7 @@ impl PodJob {
             find_condition(all, conditions::ALL_CONTAINERS_RESTARTING)
                 .is_some_and(|condition| condition.status == "True")
         });
-        let plan = plan_containers(&PlanInput {
+        let mut plan = plan_containers(&PlanInput {
             pod: &self.pod,
             observation,
             probes: &self.probe_results,
@@ -110,6 +111,10 @@ impl PodJob {
             backoff: &self.work.backoff,
             restarting_all,
             plan: &plan,
+        });
+        plan.actions.retain(|action| match action {
+            Action::StartContainer(start) => !self.is_over(&start.name, observation),
+            _ => true,
         });
         plan
     }
