@@ -12,6 +12,7 @@ mod bed;
 mod health;
 mod hooks;
 mod line;
+mod memory;
 mod observer;
 mod probes;
 mod sources_file;

@@ -1,0 +1,89 @@
+//! What the agent knows of a pod when the runtime, the clock or a source does not help it.
+
+use std::time::Duration;
+
+use rubelet_ports::RuntimeErrorKind;
+use rubelet_sim::runtime::Faults;
+use serde_json::json;
+
+use crate::bed::{Bed, PodText, SOON};
+use crate::line::Fault;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Between the end of the old container and the start of the new one the image is pulled.
+#[test]
+fn a_new_image_is_no_end_of_a_container_that_never_restarts() {
+    let mut bed = Bed::started();
+    let rule = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let old = PodText::new("web", &["term=50:0"])
+        .container("restartPolicy", json!("Never"))
+        .container("restartPolicyRules", rule);
+    bed.put_and_wait(&old);
+    bed.put(&old.container("image", json!("registry.test/app:2")));
+    bed.wait("the new one starts", seconds(30), |bed| {
+        bed.line.sent_about("StartContainer", "web/main").len() == 2
+    });
+    bed.wait("it is told", SOON, |bed| bed.is_ready("web"));
+    bed.pass(seconds(30));
+    assert!(bed.is_ready("web"), "{}", bed.trace());
+    assert_eq!(bed.line.sent_about("StopContainer", "web/main").len(), 1);
+}
+
+/// The first list of the runtime's pods never comes to its end.
+#[test]
+fn a_pod_that_left_before_the_last_source_came_ends_without_the_first_list() {
+    let mut bed = Bed::started();
+    bed.put_and_wait(&PodText::new("old", &[]));
+    bed.kill();
+    bed.add_http_source();
+    bed.line
+        .fault("ContainerStatus", "old/main", Fault::Hang, usize::MAX);
+    let failure = Fault::Fail(RuntimeErrorKind::Unknown);
+    bed.line.fault("RunPodSandbox", "brief", failure, usize::MAX);
+    bed.start();
+    let brief = PodText::new("brief", &[]);
+    bed.put(&brief);
+    bed.wait("it is tried", seconds(30), |bed| {
+        !bed.line.sent_about("RunPodSandbox", "brief").is_empty()
+    });
+    bed.remove(&brief);
+    bed.pass(seconds(2));
+    let list =
+        json!({"apiVersion": "v1", "kind": "PodList", "items": [PodText::new("late", &[]).document()]});
+    bed.http.serve(Some(list.to_string().into_bytes()));
+    bed.wait("the last source is heard", seconds(60), |bed| {
+        !bed.line.sent_about("RunPodSandbox", "late").is_empty()
+    });
+    let since = bed.elapsed();
+    bed.pass(seconds(60));
+    let sent = bed.line.sent("RunPodSandbox", since);
+    let late: Vec<&str> = sent.iter().map(|sent| sent.about.as_str()).collect();
+    assert!(!late.iter().any(|about| about.contains("brief")), "{late:?}");
+}
+
+/// How long a name is reserved is no matter of the clock on the wall.
+#[test]
+fn a_sandbox_on_its_way_is_waited_for_when_the_clock_is_set_back() {
+    let mut bed = Bed::started();
+    bed.pass(seconds(2));
+    bed.runtime.set_faults(Faults {
+        sandbox_ms: (20_000, 20_000),
+        ..Faults::calm()
+    });
+    bed.put(&PodText::new("web", &[]));
+    bed.wait("it is asked for", SOON, |bed| {
+        !bed.line.sent_about("RunPodSandbox", "web").is_empty()
+    });
+    bed.pass(seconds(1));
+    bed.kill();
+    bed.start();
+    bed.wait("its name is taken", SOON, |bed| {
+        !bed.events("web", "FailedCreatePodSandBox").is_empty()
+    });
+    bed.executor.move_wall(-60);
+    bed.wait("it is adopted", seconds(60), |bed| bed.is_ready("web"));
+    assert!(bed.line.sent_about("StopPodSandbox", "web").is_empty());
+}
