@@ -81,6 +81,8 @@ pub enum Fact {
     },
     Started {
         id: String,
+        /// Nobody waited for the answer any more.
+        is_late: bool,
     },
     /// The stop signal arrived.
     Signalled {

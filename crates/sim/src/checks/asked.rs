@@ -14,15 +14,19 @@ use crate::node;
 const LEAST_GRACE_SECONDS: i64 = 2;
 /// A container that started this shortly before a stop may not have been seen by whoever planned it.
 const UNSEEN: Duration = Duration::from_secs(5);
+/// How much earlier than it seems the end of a pod may have begun.
+const ORDER_SLACK: Duration = Duration::from_secs(1);
 /// Rounding of seconds, and the way from one task to another.
 const ROUNDING_SECONDS: i64 = 2;
 
 impl Checker {
     pub(super) fn asked(&mut self, at: Duration, ask: Ask) {
         match ask {
-            Ask::RunSandbox { uid, .. } => {
+            Ask::RunSandbox { uid, attempt } => {
                 self.check_start(at, &uid, "RunPodSandbox");
                 self.check_room(&uid);
+                let pod = self.truth.pod(&uid);
+                pod.sandboxes_asked.insert(attempt, pod.incarnation);
             }
             Ask::Create { sandbox, name, .. } => {
                 if let Some(sandbox) = self.truth.sandboxes.get(&sandbox) {
@@ -47,7 +51,7 @@ impl Checker {
                 self.check_sources(&instance.uid, &format!("RemoveContainer {id}"));
                 if instance.is_running() {
                     self.check_reason(at, &instance, "RemoveContainer");
-                    self.check_was_stopped(&instance, "removed");
+                    self.check_was_stopped(at, &instance, "removed");
                 }
             }
         }
@@ -152,7 +156,7 @@ impl Checker {
         }
         let pod = self.truth.pod(&instance.uid);
         pod.first_stop.get_or_insert(at);
-        if pod.removal_learnt.is_some() {
+        if pod.removal_learnt.is_some() && pod.end_began.is_some() {
             pod.is_ending = true;
         }
     }
@@ -165,7 +169,7 @@ impl Checker {
         let running: Vec<Instance> = self.truth.running_in(id).cloned().collect();
         for instance in &running {
             self.check_reason(at, instance, what);
-            self.check_was_stopped(instance, "killed with its sandbox");
+            self.check_was_stopped(at, instance, "killed with its sandbox");
         }
         if running.is_empty() && sandbox.is_ready && self.truth.ready_sandboxes(&sandbox.uid) == 1 {
             self.check_pod_reason(at, &sandbox.uid, &format!("{what} {id}"));
@@ -173,11 +177,12 @@ impl Checker {
     }
 
     /// A process gets its stop signal and its grace before it is killed.
-    fn check_was_stopped(&mut self, instance: &Instance, what: &str) {
+    fn check_was_stopped(&mut self, at: Duration, instance: &Instance, what: &str) {
         let life = self.truth.life;
         let was_asked = instance.stops.iter().any(|stop| stop.life == life);
         let is_unseen = match instance.state {
-            State::Running { since } => instance.stops.is_empty() && since == Duration::ZERO,
+            // Whoever looked a moment before saw it as created, and knew of nobody who starts it.
+            State::Running { since } => instance.is_late && at.saturating_sub(since) <= UNSEEN,
             State::Created | State::Ended { .. } => true,
         };
         if !was_asked && !instance.call_failed && !is_unseen {
@@ -329,7 +334,8 @@ impl Checker {
             return;
         }
         let grace = Duration::from_secs(rules::grace_seconds(version).unsigned_abs());
-        if at.saturating_sub(learnt) >= grace {
+        // The agent may learn of a removal by the event of the folder, a moment before it has the listing.
+        if at.saturating_sub(learnt) + ORDER_SLACK >= grace {
             return;
         }
         let place = |name: &str| {
@@ -351,8 +357,12 @@ impl Checker {
         });
         if let Some(early) = early {
             let sentence = format!(
-                "the sidecar {} {} is stopped while {} {} runs",
-                instance.id, instance.name, early.id, early.name
+                "the sidecar {} {} is stopped while {} {} runs, {:?} after its pod's end began",
+                instance.id,
+                instance.name,
+                early.id,
+                early.name,
+                at.saturating_sub(learnt)
             );
             self.violate(sentence);
         }

@@ -11,19 +11,29 @@ const STORM_STARTS: usize = 8;
 const STORM_TIME: Duration = Duration::from_secs(60);
 
 impl Checker {
-    pub(super) fn sandbox_ready(&mut self, id: String, uid: String) {
+    pub(super) fn sandbox_ready(&mut self, id: String, uid: String, attempt: u32) {
+        let pod = self.truth.pod(&uid);
+        // A call for a pod that was removed since may have its effect beside what was made for its successor of the same
+        // identity: only the runtime knew of it.
+        let asked_for = pod.sandboxes_asked.get(&attempt).copied();
+        let is_leftover = asked_for.is_some_and(|incarnation| incarnation < pod.incarnation);
         let twin = self
             .truth
             .sandboxes
             .iter()
-            .find(|(_, other)| other.uid == uid && other.is_ready)
+            .find(|(_, other)| other.uid == uid && other.is_ready && !other.is_leftover)
             .map(|(twin, _)| twin.clone());
-        if let Some(twin) = twin {
+        if let Some(twin) = twin.filter(|_| !is_leftover) {
             self.violate(format!("{uid} has two sandboxes: {twin} and {id}"));
         }
-        self.truth
-            .sandboxes
-            .insert(id, SandboxTruth { uid, is_ready: true });
+        self.truth.sandboxes.insert(
+            id,
+            SandboxTruth {
+                uid,
+                is_ready: true,
+                is_leftover,
+            },
+        );
     }
 
     pub(super) fn sandbox_stopped(&mut self, id: &str) {
@@ -34,7 +44,7 @@ impl Checker {
 
     pub(super) fn state_lost(&mut self) {
         self.truth.instances.clear();
-        self.truth.newest.clear();
+        self.truth.by_age.clear();
         self.truth.sandboxes.clear();
         for pod in self.truth.pods.values_mut() {
             pod.had_loss = true;
@@ -54,7 +64,8 @@ impl Checker {
             return;
         };
         let incarnation = self.truth.pod(&uid).incarnation;
-        self.truth.newest.insert((uid.clone(), name.clone()), id.clone());
+        let of_name = (uid.clone(), name.clone());
+        self.truth.by_age.entry(of_name).or_default().push(id.clone());
         let instance = Instance {
             id: id.clone(),
             uid,
@@ -65,6 +76,7 @@ impl Checker {
             incarnation,
             life: self.truth.life,
             ran: false,
+            is_late: false,
             state: State::Created,
             stops: Vec::new(),
             call_failed: false,
@@ -78,7 +90,9 @@ impl Checker {
             && let State::Created = instance.state
         {
             self.truth.instances.remove(id);
-            self.truth.newest.retain(|_, newest| newest != id);
+            for ids in self.truth.by_age.values_mut() {
+                ids.retain(|known| known != id);
+            }
         }
     }
 
@@ -101,12 +115,13 @@ impl Checker {
         }
     }
 
-    pub(super) fn started(&mut self, at: Duration, id: &str) {
+    pub(super) fn started(&mut self, at: Duration, id: &str, is_late: bool) {
         let Some(instance) = self.truth.instances.get_mut(id) else {
             return;
         };
         instance.state = State::Running { since: at };
         instance.ran = true;
+        instance.is_late = is_late;
         let instance = instance.clone();
         self.check_cgroup(&instance);
         self.check_single(&instance);
@@ -146,13 +161,18 @@ impl Checker {
                 instance.name, instance.uid, instance.id
             ));
         }
+        if instance.is_late {
+            // Its pod may have ended since it was asked for, so that others have the name. That it is stopped is asked for by
+            // the checks of the calm world.
+            return;
+        }
         let name = self.truth.pod(&instance.uid).name.clone();
         // What an earlier life of rubelet left is an orphan, and nobody waits for orphans.
         let namesake = self.truth.pods.iter().find(|(uid, pod)| {
             **uid != instance.uid
                 && pod.name == name
                 && pod.told_in_life
-                && self.truth.running(uid).next().is_some()
+                && self.truth.running(uid).any(|other| !other.is_late)
         });
         if let Some((uid, _)) = namesake {
             let sentence = format!(

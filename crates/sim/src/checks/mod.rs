@@ -127,13 +127,13 @@ impl Checker {
     fn observe_one(&mut self, at: Duration, fact: Fact) {
         match fact {
             Fact::Asked(ask) => self.asked(at, ask),
-            Fact::SandboxReady { id, uid, .. } => self.sandbox_ready(id, uid),
+            Fact::SandboxReady { id, uid, attempt } => self.sandbox_ready(id, uid, attempt),
             Fact::SandboxStopped { id } => self.sandbox_stopped(&id),
             Fact::SandboxRemoved { id } => {
                 self.truth.sandboxes.remove(&id);
             }
             Fact::Created { .. } => self.created(fact),
-            Fact::Started { id } => self.started(at, &id),
+            Fact::Started { id, is_late } => self.started(at, &id, is_late),
             Fact::Signalled { .. } | Fact::RuntimeDown | Fact::RuntimeUp | Fact::RubeletCrashed => {}
             Fact::Ended { id, code, cause } => self.ended(at, &id, code, cause),
             Fact::Removed { id } => self.removed(&id),

@@ -199,7 +199,7 @@ impl Checker {
                 };
             }
             if rules::is_sidecar(pod, name) {
-                self.check_runs(pod, name)?;
+                self.check_runs(pod, said, name)?;
             }
         }
         for container in rules::regular_containers(pod) {
@@ -209,7 +209,7 @@ impl Checker {
                     return Err(format!("{name} has no image, but its status does not say so"));
                 }
             } else {
-                self.check_runs(pod, name)?;
+                self.check_runs(pod, said, name)?;
             }
         }
         if self.truth.ready_sandboxes(uid) != 1 {
@@ -218,10 +218,16 @@ impl Checker {
         Ok(())
     }
 
-    fn check_runs(&self, pod: &Pod, name: &str) -> Result<(), String> {
+    fn check_runs(&self, pod: &Pod, said: &Pod, name: &str) -> Result<(), String> {
         let uid = rules::uid(pod);
         let Some(newest) = self.truth.newest_instance(uid, name) else {
-            return Err(format!("{name} was never created"));
+            let had_loss = self.truth.pods.get(uid).is_some_and(|truth| truth.had_loss);
+            let end = Self::status(said, name).and_then(|status| status.state.as_ref()?.terminated.as_ref());
+            // It ended for good before the loss, and rubelet remembers.
+            return match end {
+                Some(end) if had_loss && !rules::restarts(pod, name, end.exit_code) => Ok(()),
+                Some(_) | None => Err(format!("{name} was never created")),
+            };
         };
         match newest.state {
             State::Running { .. } => self.check_place(pod, newest),

@@ -42,8 +42,14 @@ impl Checker {
     }
 
     fn note_sources(&mut self, at: Duration) {
-        if self.truth.has_all_sources() {
-            self.truth.complete_since.get_or_insert(at);
+        if !self.truth.has_all_sources() || self.truth.complete_since.is_some() {
+            return;
+        }
+        self.truth.complete_since = Some(at);
+        // What was gone before has to end only now.
+        let pods = self.truth.pods.values_mut();
+        for pod in pods.filter(|pod| pod.removal_learnt.is_some()) {
+            pod.end_began.get_or_insert(at);
         }
     }
 
@@ -51,10 +57,13 @@ impl Checker {
         if self.truth.told_version(uid).is_some() {
             return;
         }
+        let is_complete = self.truth.complete_since.is_some();
         let pod = self.truth.pod(uid);
         if pod.removal_learnt.is_none() {
             pod.removal_learnt = Some(at);
-            pod.end_began.get_or_insert(at);
+            if is_complete {
+                pod.end_began.get_or_insert(at);
+            }
             pod.incarnation += 1;
             pod.may_be_reborn = true;
             pod.first_stop = None;
@@ -93,6 +102,7 @@ impl Checker {
 
     pub(super) fn manifest_read(&mut self, at: Duration, path: &Path, content: &[u8]) {
         let Some(pod) = self.parse(path, content) else {
+            self.unreadable(path);
             return;
         };
         let old = self.truth.told.insert(path.to_owned(), pod.clone());
@@ -100,6 +110,19 @@ impl Checker {
         if let Some(old) = old {
             self.learn_removal(at, rules::uid(&old));
         }
+    }
+
+    /// A life that finds a pod's manifest half written has no pod of it, and later takes it for a new one.
+    fn unreadable(&mut self, path: &Path) {
+        let Some(uid) = self.truth.half_written.get(path).cloned() else {
+            return;
+        };
+        let pod = self.truth.pod(&uid);
+        if !pod.told_in_life && !pod.may_be_reborn {
+            pod.incarnation += 1;
+            pod.may_be_reborn = true;
+        }
+        pod.absent_in_life |= !pod.told_in_life;
     }
 
     pub(super) fn fetched(&mut self, at: Duration, content: &[u8]) {
@@ -136,11 +159,13 @@ impl Checker {
                 // A later life has to find out again; until it has, it may say less, but start nothing.
                 let may_forget =
                     said_in != life && (truth.had_loss || has_deadline || !rules::is_terminal(phase));
-                if terminal != phase && truth.may_be_reborn {
+                // What is said before anything was found out is no new beginning yet.
+                let has_changed = terminal != phase && !may_forget;
+                if has_changed && truth.may_be_reborn {
                     let truth = self.truth.pod(uid);
                     truth.may_be_reborn = false;
                     truth.terminal = None;
-                } else if terminal != phase && !may_forget {
+                } else if has_changed {
                     self.violate(format!(
                         "the terminal phase {terminal} of {uid} became {phase:?}: {}",
                         rules::summary(pod)
@@ -159,7 +184,9 @@ impl Checker {
     }
 
     fn check_nothing_runs(&mut self, uid: &str, phase: &str) {
-        let running: Vec<String> = self.truth.running(uid).map(|one| one.id.clone()).collect();
+        // A call that was given up can bring something to life that nobody knows of yet.
+        let running = self.truth.running(uid).filter(|one| !one.is_late);
+        let running: Vec<String> = running.map(|one| one.id.clone()).collect();
         if !running.is_empty() {
             self.violate(format!("{uid} is published as {phase} while {running:?} run"));
         }

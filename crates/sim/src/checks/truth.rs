@@ -41,6 +41,8 @@ pub(super) struct Instance {
     pub(super) life: u32,
     /// It had a process once.
     pub(super) ran: bool,
+    /// It came to life by a call that the agent had given up.
+    pub(super) is_late: bool,
     pub(super) state: State,
     pub(super) stops: Vec<StopAsked>,
     pub(super) call_failed: bool,
@@ -56,6 +58,8 @@ impl Instance {
 pub(super) struct SandboxTruth {
     pub(super) uid: String,
     pub(super) is_ready: bool,
+    /// It was asked for before its pod was removed, and added again.
+    pub(super) is_leftover: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -75,6 +79,8 @@ pub(super) struct PodTruth {
     pub(super) end_began: Option<Duration>,
     /// It was removed, and may begin a new life as if it had never been.
     pub(super) may_be_reborn: bool,
+    /// The incarnation for which each sandbox was last asked for, by attempt.
+    pub(super) sandboxes_asked: BTreeMap<u32, u32>,
     /// The agent learnt of a removal, and acted on it.
     pub(super) is_ending: bool,
     pub(super) first_stop: Option<Duration>,
@@ -95,8 +101,8 @@ pub(super) struct Truth {
     /// Pods that have a cgroup.
     pub(super) cgroups: BTreeSet<String>,
     pub(super) instances: BTreeMap<String, Instance>,
-    /// Newest instance of (uid, name), by order of creation.
-    pub(super) newest: BTreeMap<(String, String), String>,
+    /// Instances of (uid, name), by order of creation.
+    pub(super) by_age: BTreeMap<(String, String), Vec<String>>,
     pub(super) sandboxes: BTreeMap<String, SandboxTruth>,
     pub(super) pods: BTreeMap<String, PodTruth>,
     /// What is on the disk.
@@ -157,8 +163,8 @@ impl Truth {
     }
 
     pub(super) fn newest_instance(&self, uid: &str, name: &str) -> Option<&Instance> {
-        let id = self.newest.get(&(uid.to_owned(), name.to_owned()))?;
-        self.instances.get(id)
+        let ids = self.by_age.get(&(uid.to_owned(), name.to_owned()))?;
+        self.instances.get(ids.last()?)
     }
 
     pub(super) fn running<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a Instance> {

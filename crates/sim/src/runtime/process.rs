@@ -10,8 +10,8 @@ use crate::history::{Cause, Fact};
 use crate::trace::Actor;
 
 impl SimRuntime {
-    /// Starts the process of a created container.
-    pub(super) fn start_process(&self, id: &str) -> Result<(), Failure> {
+    /// Starts the process of a created container. `is_late`: whoever asked for it has given up.
+    pub(super) fn start_process(&self, id: &str, is_late: bool) -> Result<(), Failure> {
         let now = self.wall_nanos();
         let (run, has_log) = {
             let mut state = self.lock();
@@ -38,7 +38,10 @@ impl SimRuntime {
                 "failed to open the log file: no such file or directory",
             ));
         }
-        self.happened(Fact::Started { id: id.to_owned() });
+        self.happened(Fact::Started {
+            id: id.to_owned(),
+            is_late,
+        });
         self.say(Actor::Process, format!("{} runs", self.title(id)));
         self.emit(id, ContainerEventType::ContainerStartedEvent);
         if let Some(exit) = run {

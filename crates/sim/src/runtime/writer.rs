@@ -384,7 +384,7 @@ impl RuntimeWriter for SimRuntime {
                         return Err(Failure::unknown("failed to create containerd task: injected"));
                     }
                 }
-                runtime.start_process(&id)
+                runtime.start_process(&id, *work.caller.borrow())
             })
         })
         .await
