@@ -56,17 +56,24 @@ impl PodJob {
             gates: settings.status_gates,
             now: self.now(),
         };
+        let mut derived = derive_status(&inputs);
+        if is_dropped(&derived) {
+            // What was an end for good is none when the runtime shows a successor, as of init containers in a new sandbox.
+            let previous = self.without_replaced_ends(observation);
+            derived = derive_status(&StatusInputs {
+                previous: previous.as_ref(),
+                ..inputs
+            });
+        }
+        // A status that was dropped still says how the pod is; what is kept may be from before its last restart.
+        let was_dropped = is_dropped(&derived);
         let Derived {
             status,
             changed,
             refused,
             terminations: _,
             probe_now,
-        } = derive_status(&inputs);
-        // A status that was dropped still says how the pod is; what is kept may be from before its last restart.
-        let was_dropped = refused
-            .iter()
-            .any(|refusal| matches!(refusal, Refusal::Container { .. }));
+        } = derived;
         let phase = if was_dropped {
             phase_of(&generate_status(&inputs).status)
         } else {
@@ -83,6 +90,27 @@ impl PodJob {
         }
         self.work.status = Some(status);
         phase
+    }
+
+    /// The last status, in which the ends of containers that have a successor are history.
+    fn without_replaced_ends(&self, observation: &PodObservation) -> Option<PodStatus> {
+        let mut status = self.work.status.clone()?;
+        let lists = [
+            &mut status.init_container_statuses,
+            &mut status.container_statuses,
+        ];
+        for container in lists.into_iter().flatten().flatten() {
+            let has_ended = container
+                .state
+                .as_ref()
+                .is_some_and(|state| state.terminated.is_some());
+            let newest = observation.newest_container(&container.name);
+            let newest = newest.map(|newest| newest.id.with_runtime(&self.shared.settings.runtime_name));
+            if has_ended && newest.is_some() && newest != container.container_id {
+                container.last_state = container.state.take();
+            }
+        }
+        Some(status)
     }
 
     /// Whether a regular container ended for good and the runtime has lost all trace of it.
@@ -114,4 +142,10 @@ impl PodJob {
         // Nobody listens any more when the agent ends.
         let _ = self.progress.send(progress).await;
     }
+}
+
+/// Whether the new status was given up for a container's sake.
+fn is_dropped(derived: &Derived) -> bool {
+    let mut refused = derived.refused.iter();
+    refused.any(|refusal| matches!(refusal, Refusal::Container { .. }))
 }

@@ -2,15 +2,108 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ContainerStatus;
 use rubelet_ports::RuntimeErrorKind;
 use rubelet_sim::runtime::Faults;
 use serde_json::json;
 
-use crate::bed::{Bed, PodText, SOON};
+use crate::bed::{Bed, IMAGE, PodText, SOON};
 use crate::line::Fault;
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
+}
+
+/// A pod of which `main` runs once and ends with success, and `other` stays.
+fn run_once() -> PodText {
+    PodText::new("web", &[])
+        .spec("restartPolicy", json!("OnFailure"))
+        .spec(
+            "containers",
+            json!([
+                {
+                    "name": "main", "image": IMAGE, "args": ["runs=500:0"], "restartPolicy": "Never",
+                    "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+                },
+                {"name": "other", "image": IMAGE},
+            ]),
+        )
+}
+
+fn status_of(bed: &mut Bed, name: &str) -> ContainerStatus {
+    let statuses = bed.status("web").container_statuses.unwrap_or_default();
+    let found = statuses.into_iter().find(|status| status.name == name);
+    found.unwrap_or_default()
+}
+
+fn exit_code(status: &ContainerStatus) -> Option<i32> {
+    Some(status.state.as_ref()?.terminated.as_ref()?.exit_code)
+}
+
+fn running_id(status: &ContainerStatus) -> Option<String> {
+    status.state.as_ref()?.running.as_ref()?;
+    status.container_id.clone()
+}
+
+/// The runtime loses everything; the pod's other container comes back, and its status with it.
+fn lose_state(bed: &mut Bed) {
+    let before = running_id(&status_of(bed, "other"));
+    assert!(before.is_some(), "{}", bed.trace());
+    bed.runtime.lose_state();
+    bed.wait("the other container is told to run again", seconds(60), |bed| {
+        let now = running_id(&status_of(bed, "other"));
+        now.is_some() && now != before
+    });
+}
+
+#[test]
+fn a_container_that_ended_for_good_does_not_run_again_when_the_runtime_forgets_it() {
+    let mut bed = Bed::started();
+    bed.put(&run_once());
+    bed.wait("the first container ended", SOON, |bed| {
+        exit_code(&status_of(bed, "main")) == Some(0)
+    });
+    lose_state(&mut bed);
+    assert_eq!(bed.line.sent_about("StartContainer", "web/main").len(), 1);
+    assert_eq!(exit_code(&status_of(&mut bed, "main")), Some(0));
+}
+
+#[test]
+fn a_start_that_failed_for_good_is_not_waited_for_when_the_runtime_forgets_it() {
+    let mut bed = Bed::started();
+    bed.runtime.set_faults(Faults {
+        start_fails: 10_000,
+        ..Faults::calm()
+    });
+    bed.put(&run_once());
+    bed.wait("the first container is started", SOON, |bed| {
+        !bed.line.sent_about("StartContainer", "web/main").is_empty()
+    });
+    bed.runtime.set_faults(Faults::calm());
+    bed.wait("the other container runs", seconds(60), |bed| {
+        running_id(&status_of(bed, "other")).is_some()
+    });
+    assert_eq!(exit_code(&status_of(&mut bed, "main")), Some(128));
+    lose_state(&mut bed);
+    assert_eq!(exit_code(&status_of(&mut bed, "main")), Some(128));
+}
+
+/// A new sandbox begins with the init containers, whatever became of them in the old one.
+#[test]
+fn an_init_container_that_runs_again_in_a_new_sandbox_is_told_to_run() {
+    let mut bed = Bed::started();
+    let pod = PodText::new("web", &[])
+        .spec("restartPolicy", json!("OnFailure"))
+        .spec(
+            "initContainers",
+            json!([{"name": "setup", "image": IMAGE, "args": ["runs=500:0,forever"]}]),
+        );
+    bed.put_and_wait(&pod);
+    bed.runtime.lose_state();
+    bed.wait("the init container is told to run", seconds(60), |bed| {
+        let statuses = bed.status("web").init_container_statuses.unwrap_or_default();
+        statuses.iter().any(|status| running_id(status).is_some())
+    });
 }
 
 /// Between the end of the old container and the start of the new one the image is pulled.
