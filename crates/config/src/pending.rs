@@ -55,15 +55,17 @@ pub struct SettingSupport {
 }
 
 /// Gates whose turning has its effect today.
-const GATES_IN_USE: [Gate; 19] = [
+const GATES_IN_USE: [Gate; 22] = [
     Gate::AllAlpha,
     Gate::AllBeta,
+    Gate::AtomicWriteVolumeUserFields,
     Gate::CRIListStreaming,
     Gate::ChangeContainerStatusOnKubeletRestart,
     Gate::ContainerRestartRules,
     Gate::ContainerStopSignals,
     Gate::CustomCPUCFSQuotaPeriod,
     Gate::DefaultPodSysctls,
+    Gate::EmptyDirVolumeMode,
     Gate::KubeletCrashLoopBackOffMax,
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
@@ -75,6 +77,7 @@ const GATES_IN_USE: [Gate; 19] = [
     Gate::ReloadKubeletClientCAFile,
     Gate::ReloadKubeletServerCertificateFile,
     Gate::RestartAllContainersOnContainerExits,
+    Gate::VolumeBindMountOptions,
 ];
 
 /// Every setting and what it does today, for the documentation and the tests.

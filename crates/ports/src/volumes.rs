@@ -21,8 +21,8 @@ pub struct VolumeFailure {
     pub retry_at: Option<Timestamp>,
 }
 
-/// A container that is about to be created.
-#[derive(Clone, Debug)]
+/// A container that is about to be created. Its variables may be secret, so that it is never printed.
+#[derive(Clone)]
 pub struct MountRequest {
     pub pod: Arc<Pod>,
     /// Ephemeral containers come as containers.

@@ -480,35 +480,3 @@ async fn the_root_directory_is_shared_once() {
     let refused = rubelet_host::volumes::share(&node.path("covered")).unwrap_err();
     assert!(refused.to_string().contains("is mounted already"), "{refused}");
 }
-
-/// The budget is 10 ms for the whole pod start; this is the part of the system calls.
-#[tokio::test]
-async fn five_volumes_take_a_few_milliseconds() {
-    let node = Node::new("volume-time");
-    let mut times = Vec::new();
-    for number in 0..50 {
-        let pod = node.path(&format!("pods/{number}"));
-        let mut steps = Vec::new();
-        for volume in ["a", "b", "c"] {
-            steps.extend(empty_dir(&pod, volume, false));
-        }
-        for volume in ["d", "e"] {
-            steps.extend(super::downward(&pod, volume, "app=\"web\"\n"));
-        }
-        let start = std::time::Instant::now();
-        assert_eq!(node.execute(&number.to_string(), steps).await, []);
-        times.push(start.elapsed());
-    }
-    times.sort();
-    let (fastest, median) = (times[0], times[times.len() / 2]);
-    eprintln!("five volumes set up: fastest {fastest:?}, median {median:?}");
-    // Other tests share the machine; what nobody disturbed is judged.
-    assert!(fastest < Duration::from_millis(10), "fastest {fastest:?}");
-    for pod in node.on_disk().await {
-        assert_eq!(
-            node.execute(pod.uid.as_str(), super::clean_up(&pod, &node.pods()))
-                .await,
-            []
-        );
-    }
-}
