@@ -83,14 +83,11 @@ pub fn normalize_sysctl(text: &str) -> String {
     }
 }
 
-/// Whether each pod has its own value of the sysctl.
-pub fn is_namespaced_sysctl(text: &str) -> bool {
-    let name = normalize_sysctl(text);
-    let name = name.split('*').next().unwrap_or_default();
+/// Whether the sysctl, with dots as separators, belongs to the IPC namespace.
+pub fn is_ipc_sysctl(name: &str) -> bool {
     matches!(
         name,
-        "kernel.domainname"
-            | "kernel.sem"
+        "kernel.sem"
             | "kernel.shmall"
             | "kernel.shmmax"
             | "kernel.shmmni"
@@ -100,9 +97,16 @@ pub fn is_namespaced_sysctl(text: &str) -> bool {
             | "kernel.msgmnb"
             | "kernel.msgmni"
             | "kernel.msg"
-    ) || ["net.", "fs.mqueue.", "user."]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
+    ) || name.starts_with("fs.mqueue.")
+}
+
+/// Whether each pod has its own value of the sysctl.
+pub fn is_namespaced_sysctl(text: &str) -> bool {
+    let name = normalize_sysctl(text);
+    let name = name.split('*').next().unwrap_or_default();
+    name == "kernel.domainname"
+        || is_ipc_sysctl(name)
+        || ["net.", "user."].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// An image name without tag and digest: an optional registry, then a path in lower case.

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use rubelet_model::names::{is_sysctl_name, normalize_sysctl};
+use rubelet_model::names::{is_ipc_sysctl, is_sysctl_name, normalize_sysctl};
 
 use super::metadata::{APPARMOR_CONTAINER, SECCOMP_CONTAINER, SECCOMP_POD};
 use super::paths::{descending, user};
@@ -129,20 +129,7 @@ fn sysctls(out: &mut Findings, path: &Path, context: &PodSecurityContext, spec: 
         }
         let name = normalize_sysctl(&sysctl.name);
         let name = name.split('*').next().unwrap_or_default();
-        let is_ipc = name.starts_with("fs.mqueue.")
-            || [
-                "kernel.sem",
-                "kernel.shmall",
-                "kernel.shmmax",
-                "kernel.shmmni",
-                "kernel.shm_rmid_forced",
-                "kernel.shm",
-                "kernel.msgmax",
-                "kernel.msgmnb",
-                "kernel.msgmni",
-                "kernel.msg",
-            ]
-            .contains(&name);
+        let is_ipc = is_ipc_sysctl(name);
         if flag(spec.host_network) && name.starts_with("net.") {
             out.invalid(&path, "not with hostNetwork");
         } else if flag(spec.host_ipc) && is_ipc {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_model::names::normalize_sysctl;
+use rubelet_model::names::{is_ipc_sysctl, normalize_sysctl};
 
 use super::Refusal;
 
@@ -30,19 +30,6 @@ const SAFE: [(&str, KernelVersion); 14] = [
     ("net.ipv4.tcp_wmem", KernelVersion(4, 15)),
     ("net.ipv4.tcp_slow_start_after_idle", KernelVersion(4, 15)),
     ("net.ipv4.tcp_notsent_lowat", KernelVersion(4, 6)),
-];
-
-const IPC_NAMES: [&str; 10] = [
-    "kernel.sem",
-    "kernel.shmall",
-    "kernel.shmmax",
-    "kernel.shmmni",
-    "kernel.shm_rmid_forced",
-    "kernel.shm",
-    "kernel.msgmax",
-    "kernel.msgmnb",
-    "kernel.msgmni",
-    "kernel.msg",
 ];
 
 /// The first two numbers of a kernel's version.
@@ -81,7 +68,7 @@ impl fmt::Display for SysctlNamespace {
 fn namespace_of(name: &str) -> Option<SysctlNamespace> {
     match name {
         "kernel.domainname" => Some(SysctlNamespace::Uts),
-        _ if IPC_NAMES.contains(&name) || name.starts_with("fs.mqueue.") => Some(SysctlNamespace::Ipc),
+        _ if is_ipc_sysctl(name) => Some(SysctlNamespace::Ipc),
         _ if name.starts_with("net.") => Some(SysctlNamespace::Net),
         _ if name.starts_with("user.") => Some(SysctlNamespace::User),
         _ => None,
