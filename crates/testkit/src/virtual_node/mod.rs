@@ -42,7 +42,7 @@ pub const SHARE_DIR: &str = "/mnt/share";
 /// How long a command may take unless the caller says otherwise: generous, since the host may be building at the same time.
 pub const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
-const BOOT_DEADLINE: Duration = Duration::from_secs(300);
+const BOOT_DEADLINE: Duration = Duration::from_secs(600);
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(180);
 /// What the guest writes to its console once it serves commands.
 const READY_MARK: &str = "virtual node: serving commands";

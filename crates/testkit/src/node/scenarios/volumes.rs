@@ -193,9 +193,14 @@ async fn paths_of_the_wrong_type_are_told(bed: &Bed<'_>) -> Result<()> {
         Ok(())
     })
     .await?;
+    // The event may be told before the status that goes with it.
+    until("the container waits", async || {
+        let (reason, _) = bed.node.pod(name)?.waiting("main")?;
+        ensure!(reason == "ContainerCreating", "{reason}");
+        Ok(())
+    })
+    .await?;
     let pod = bed.node.pod(name)?;
-    let (reason, _) = pod.waiting("main")?;
-    ensure!(reason == "ContainerCreating", "{reason}");
     let sandboxes = bed.view.sandboxes().await?;
     ensure!(
         sandboxes.iter().all(|sandbox| sandbox.uid != pod.uid()),
