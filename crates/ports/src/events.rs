@@ -63,3 +63,17 @@ impl PodEvent {
 pub trait EventRecorder: Send + Sync {
     fn record(&self, pod: &Pod, event: PodEvent);
 }
+
+/// Telling people what happens to the node.
+pub trait NodeEventRecorder: Send + Sync {
+    /// `node_uid` is that of the Node object where it is known; without it the node's name stands in its place, as for upstream.
+    fn record_node(&self, event: NodeEvent);
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEvent {
+    pub event_type: EventType,
+    pub reason: Cow<'static, str>,
+    pub message: String,
+    pub node_uid: Option<String>,
+}

@@ -6,6 +6,7 @@
 //! not know any implementation of itself: no socket, no file, no executor. Actors meet each other here too: an actor that
 //! serves others (images, events, the view of pods) implements a port, and the program joins them.
 
+pub mod api;
 pub mod cgroups;
 pub mod clock;
 pub mod dial;
@@ -15,8 +16,10 @@ pub mod http_fetch;
 pub mod image;
 pub mod image_provider;
 pub mod packet_filter;
+pub mod pod_objects;
 pub mod pod_view;
 pub mod probe;
+pub mod reporting;
 pub mod runtime;
 pub mod runtime_error;
 pub mod tasks;
@@ -29,13 +32,17 @@ pub use dial::{
     BODY_LIMIT_BYTES, ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,
     HttpPurpose, HttpScheme, PortError, container_port, host_and_port,
 };
-pub use events::{EventRecorder, EventType, PodEvent};
+pub use events::{EventRecorder, EventType, NodeEvent, NodeEventRecorder, PodEvent};
 pub use files::{DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, WatchStream};
 pub use http_fetch::{FetchError, HttpFetcher};
 pub use image::{ImageReader, ImageWriter};
 pub use image_provider::{ImageFailure, ImageProvider, ImageRequest, PresentImage};
+pub use pod_objects::{
+    ObjectFailure, PodCertificate, PodObjects, Token, TokenQuestion, TrustQuestion,
+};
 pub use pod_view::{NoAnswer, PodView};
 pub use probe::{ProbeFigures, ProbeFiguresReader, ProbeKind, ProbeReading, ProbedPod, Prober};
+pub use reporting::{NoReporter, PodReport, PodReporter};
 pub use runtime::{EventStream, RuntimeReader, RuntimeWriter};
 pub use runtime_error::{RuntimeError, RuntimeErrorKind};
 pub use tasks::Spawner;

@@ -1,0 +1,40 @@
+//! The API server, as the node needs it.
+//!
+//! Owns the shape of the edge: narrow halves per purpose, so that whoever renews the lease cannot delete a pod. Which connection and
+//! which rate limit a call uses is the adapter's business, and so is everything about credentials. Dropping a call's future cancels
+//! it, but a writing call may have taken effect.
+
+mod certificates;
+mod error;
+mod node;
+mod objects;
+mod pods;
+mod reviews;
+
+use std::sync::Arc;
+
+use futures_util::stream::BoxStream;
+
+pub use certificates::{PodCertificates, SigningRequests};
+pub use error::{ApiError, ApiErrorKind};
+pub use node::{EventWriter, LeaseKeeper, NodeReader, NodeWriter};
+pub use objects::{ObjectReader, TokenIssuer};
+pub use pods::{PodReader, PodWriter};
+pub use reviews::Reviewer;
+
+/// A change of a set of objects that is followed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change<T> {
+    /// The whole set, at first and whenever the thread was lost: what is not in it is gone.
+    All(Vec<Arc<T>>),
+    /// An object is new or another one than before.
+    Applied(Arc<T>),
+    /// An object is gone; this is the last that was seen of it.
+    Deleted(Arc<T>),
+    /// The set cannot be followed at the moment; what was delivered may be old. Tries go on, and [`Change::All`] follows.
+    Broken(ApiError),
+}
+
+/// Follows a set of objects for as long as it is polled: it lists, watches, resumes, lists again when the server forgot where we
+/// were, and notices a connection that died silently. It never ends by itself. Fields that nobody uses (`managedFields`) are dropped.
+pub type Changes<T> = BoxStream<'static, Change<T>>;

@@ -1,0 +1,46 @@
+//! Reporting pods to the API server, as the agent needs it.
+//!
+//! Owns what the agent says and nothing of how it gets there: order, retries, mirror pods and the final delete are behind it. Telling
+//! never waits and never fails; of one pod only the newest report counts.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use rubelet_model::observation::PodUid;
+
+use crate::api::Change;
+
+/// What the node has to say of a pod.
+#[derive(Clone, Debug)]
+pub struct PodReport {
+    /// As its source gives it: an API pod with its UID, or a static pod, whose status goes to its mirror.
+    pub pod: Arc<Pod>,
+    pub status: Arc<PodStatus>,
+    /// Nothing of the pod is left on the node: an API pod that is being deleted may go.
+    pub is_finished: bool,
+}
+
+pub trait PodReporter: Send + Sync {
+    /// A pod's state is this now. Static pods are reported as soon as they are known, so that their mirrors can be made.
+    fn report(&self, report: PodReport);
+
+    /// The pod left its source and the node has nothing of it any more.
+    fn forget(&self, uid: &PodUid);
+
+    /// What the API server says of this node's pods, mirrors included.
+    fn api_pods(&self, change: &Change<Pod>);
+
+    /// Every source has delivered: a mirror without a reported static pod is an orphan from now on.
+    fn sources_are_ready(&self);
+}
+
+/// A node without an API server reports to nobody.
+#[derive(Clone, Copy, Debug)]
+pub struct NoReporter;
+
+impl PodReporter for NoReporter {
+    fn report(&self, _: PodReport) {}
+    fn forget(&self, _: &PodUid) {}
+    fn api_pods(&self, _: &Change<Pod>) {}
+    fn sources_are_ready(&self) {}
+}
