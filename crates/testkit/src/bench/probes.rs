@@ -43,14 +43,13 @@ pub(super) async fn measure(
     measure_requests(options, kubelet, runtime, samples)
         .await
         .context("requests")?;
-    end(kubelet, &names).await?;
-    runtime.remove_everything().await?;
+    end(kubelet, runtime, &names).await?;
     let names = ["commands".to_owned()];
     start(kubelet, &names, command_pod).await?;
     measure_commands(options, kubelet, runtime, samples)
         .await
         .context("commands")?;
-    end(kubelet, &names).await
+    end(kubelet, runtime, &names).await
 }
 
 async fn start(kubelet: &mut Kubelet, names: &[String], manifest: fn(&str) -> Value) -> Result<()> {
@@ -76,14 +75,20 @@ async fn start(kubelet: &mut Kubelet, names: &[String], manifest: fn(&str) -> Va
     kubelet.settle(REST).await
 }
 
-async fn end(kubelet: &Kubelet, names: &[String]) -> Result<()> {
+async fn end(kubelet: &Kubelet, runtime: &mut Runtime, names: &[String]) -> Result<()> {
     for name in names {
         kubelet.take(name)?;
     }
     for name in names {
         kubelet.wait_until_gone(name).await?;
     }
-    Ok(())
+    // Upstream's kubelet stops serving a pod before its containers have ended; hundreds of them keep the runtime busy.
+    let until = Instant::now() + START_DEADLINE;
+    while let running @ 1.. = runtime.running().await?.len() {
+        ensure!(Instant::now() < until, "{running} containers still run");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    runtime.remove_everything().await
 }
 
 async fn measure_requests(
