@@ -22,6 +22,7 @@ tool (
 
 require (
 	github.com/go-logr/logr v1.4.4
+	github.com/google/cadvisor/lib v0.60.5
 	github.com/opencontainers/cgroups v0.1.0
 	github.com/spf13/pflag v1.0.10
 	gopkg.in/evanphx/json-patch.v4 v4.13.0
@@ -134,7 +135,6 @@ require (
 	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/btree v1.1.3 // indirect
-	github.com/google/cadvisor/lib v0.60.5 // indirect
 	github.com/google/cel-go v0.29.2 // indirect
 	github.com/google/certtostore v1.0.7 // indirect
 	github.com/google/deck v1.1.0 // indirect

@@ -17,7 +17,11 @@ import (
 
 type admissionInput struct {
 	Node v1.Node `json:"node"`
-	Pod  v1.Pod  `json:"pod"`
+	// Fresh is the node at a second look; without one it is the same.
+	Fresh *v1.Node `json:"fresh"`
+	// Conditions are the node's pressures.
+	Conditions []v1.NodeConditionType `json:"conditions"`
+	Pod        v1.Pod                 `json:"pod"`
 	// Others are in already.
 	Others []v1.Pod `json:"others"`
 	// Sysctls is the whole list of allowed ones.
@@ -65,7 +69,12 @@ func admitHandlers(in admissionInput, out *admissionOutput) ([]lifecycle.PodAdmi
 	if err != nil {
 		return nil, err
 	}
-	node := func(context.Context, bool) (*v1.Node, error) { return &in.Node, nil }
+	node := func(_ context.Context, useCache bool) (*v1.Node, error) {
+		if !useCache && in.Fresh != nil {
+			return in.Fresh, nil
+		}
+		return &in.Node, nil
+	}
 	others := func() []*v1.Pod {
 		pods := []*v1.Pod{}
 		for i := range in.Others {
@@ -81,6 +90,7 @@ func admitHandlers(in admissionInput, out *admissionOutput) ([]lifecycle.PodAdmi
 	plugins := func(*framework.NodeInfo, *lifecycle.PodAdmitAttributes) error { return nil }
 	declared := ndf.DefaultFramework
 	return []lifecycle.PodAdmitHandler{
+		pressureGate(in.Conditions),
 		allowlist,
 		lifecycle.NewPredicateAdmitHandler(node, preempt, plugins),
 		lifecycle.NewAppArmorAdmitHandler(apparmor.NewValidator()),

@@ -16,9 +16,11 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet"
 	_ "k8s.io/kubernetes/pkg/kubelet/config"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/eviction"
+	evictionapi "k8s.io/kubernetes/pkg/kubelet/eviction/api"
 )
 
-// The rules of phases, container statuses, merging, static pods, safe sysctls and security contexts have no exported door. They are reached by name here, and only here; a
+// The rules of phases, container statuses, merging, static pods, safe sysctls, security contexts and pressure have no exported door. They are reached by name here, and only here; a
 // signature that changes upstream breaks the comparison at once. linked.s lets the compiler accept functions without bodies.
 
 //go:linkname getPhase k8s.io/kubernetes/pkg/kubelet.getPhase
@@ -26,6 +28,9 @@ func getPhase(logger klog.Logger, pod *v1.Pod, info []v1.ContainerStatus, podIsT
 
 //go:linkname mergePodStatus k8s.io/kubernetes/pkg/kubelet/status.mergePodStatus
 func mergePodStatus(pod *v1.Pod, oldPodStatus, newPodStatus v1.PodStatus, couldHaveRunningContainers bool) v1.PodStatus
+
+//go:linkname preparePatchBytesForPodStatus k8s.io/kubernetes/pkg/util/pod.preparePatchBytesForPodStatus
+func preparePatchBytesForPodStatus(namespace, name string, uid types.UID, oldPodStatus, newPodStatus v1.PodStatus) ([]byte, bool, error)
 
 //go:linkname convertToAPIContainerStatuses k8s.io/kubernetes/pkg/kubelet.(*Kubelet).convertToAPIContainerStatuses
 func convertToAPIContainerStatuses(kl *kubelet.Kubelet, ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, previousStatus []v1.ContainerStatus, containers []v1.Container, imageVolumeNames sets.Set[string], hasInitContainers, isInitContainer bool, podRestarting bool) []v1.ContainerStatus
@@ -57,8 +62,40 @@ func getAppArmorProfile(pod *v1.Pod, container *v1.Container) (*runtimeapi.Secur
 //go:linkname newContainerAnnotations k8s.io/kubernetes/pkg/kubelet/kuberuntime.newContainerAnnotations
 func newContainerAnnotations(ctx context.Context, container *v1.Container, pod *v1.Pod, restartCount int, opts *kubecontainer.RunContainerOptions) map[string]string
 
+//go:linkname evictionSynchronize k8s.io/kubernetes/pkg/kubelet/eviction.(*managerImpl).synchronize
+func evictionSynchronize(manager unsafe.Pointer, ctx context.Context, disks eviction.DiskInfoProvider, pods eviction.ActivePodsFunc) ([]*v1.Pod, error)
+
+//go:linkname nodePatchBytes k8s.io/component-helpers/node/util.preparePatchBytesforNodeStatus
+func nodePatchBytes(name types.NodeName, old, new *v1.Node) ([]byte, error)
+
+//go:linkname nodeStatusHasChanged k8s.io/kubernetes/pkg/kubelet.nodeStatusHasChanged
+func nodeStatusHasChanged(old, new *v1.NodeStatus) bool
+
 //go:linkname parseGetSubIdsOutput k8s.io/kubernetes/pkg/kubelet.parseGetSubIdsOutput
 func parseGetSubIdsOutput(input string) (uint32, uint32, error)
+
+//go:linkname makeEnvironmentVariables k8s.io/kubernetes/pkg/kubelet.(*Kubelet).makeEnvironmentVariables
+func makeEnvironmentVariables(kl *kubelet.Kubelet, ctx context.Context, pod *v1.Pod, container *v1.Container, podIP string, podIPs []string, podVolumes kubecontainer.VolumeMap) ([]kubecontainer.EnvVar, error)
+
+// synchronizePressure has the manager look at the node once.
+func synchronizePressure(manager eviction.Manager, disks eviction.DiskInfoProvider) error {
+	pods := func() []*v1.Pod { return nil }
+	_, err := evictionSynchronize(reflect.ValueOf(manager).UnsafePointer(), context.Background(), disks, pods)
+	return err
+}
+
+func pressureField[T any](manager eviction.Manager, name string) *T {
+	place := reflect.ValueOf(manager).Elem().FieldByName(name)
+	return (*T)(unsafe.Pointer(place.UnsafeAddr()))
+}
+
+func pressureDue(manager eviction.Manager) []evictionapi.Threshold {
+	return *pressureField[[]evictionapi.Threshold](manager, "thresholdsMet")
+}
+
+func setNodeConditions(manager eviction.Manager, conditions []v1.NodeConditionType) {
+	*pressureField[[]v1.NodeConditionType](manager, "nodeConditions") = conditions
+}
 
 func containerStatuses(in containersInput) []v1.ContainerStatus {
 	reasons := kubelet.NewReasonCache()

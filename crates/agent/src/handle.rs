@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::observer::ObserverHandle;
 use crate::pods::{Heartbeat, Query};
 use crate::runtime_health::RuntimeHealth;
+use crate::sources::Mirrors;
 
 /// What an answer may take; the loop that gives it never blocks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -31,6 +32,7 @@ pub struct AgentHandle {
     pub(crate) sync_frequency: Duration,
     pub(crate) health: watch::Receiver<RuntimeHealth>,
     pub(crate) events: Arc<dyn Fn() -> Vec<Value> + Send + Sync>,
+    pub(crate) mirrors: watch::Receiver<Arc<Mirrors>>,
 }
 
 impl AgentHandle {
@@ -85,6 +87,14 @@ impl PodView for AgentHandle {
 
     async fn events(&self) -> Result<Vec<Value>, NoAnswer> {
         Ok((self.events)())
+    }
+
+    fn uid_on_node(&self, uid: &str) -> PodUid {
+        let mirrors = self.mirrors.borrow();
+        mirrors
+            .shown_by(uid)
+            .cloned()
+            .unwrap_or_else(|| PodUid::from(uid))
     }
 
     fn sync_loop_health(&self) -> Result<(), String> {

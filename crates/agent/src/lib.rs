@@ -13,6 +13,7 @@ pub mod event_log;
 pub mod garbage;
 mod handle;
 mod job;
+pub mod node_now;
 mod observer;
 mod pods;
 pub mod recorder;
@@ -26,17 +27,19 @@ mod waits;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{Semaphore, mpsc};
 
 pub use event_log::EventLog;
 pub use handle::AgentHandle;
+pub use node_now::NodeNow;
 pub use runtime_health::RuntimeHealth;
 pub use settings::{AgentPorts, AgentSettings};
 
 use job::Shared;
 use observer::Observer;
 use pods::{Inputs, Pods};
-use sources::{Merger, SourcePorts, SourceSettings};
+use sources::{Merger, SourcePorts, SourceSettings, Sources};
 use supervisor::Supervisor;
 use user_ids::UserIds;
 
@@ -57,7 +60,11 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
     let (sighting_sender, sightings) = mpsc::channel(SIGHTING_BUFFER);
     let (observer, observer_handle) = Observer::new(ports.clone(), sighting_sender);
     supervisor.spawn("observer", observer.run());
-    let (source_sets, registered) = {
+    let Sources {
+        sets,
+        started,
+        mirrors,
+    } = {
         let supervisor = supervisor.clone();
         sources::start(
             &SourceSettings::from(&settings),
@@ -75,6 +82,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
         sync_frequency: settings.sync_frequency,
         health: health.clone(),
         events: Arc::new(Vec::new),
+        mirrors: mirrors.clone(),
     };
     let shared = Arc::new(Shared {
         user_ids: UserIds::new(&settings.root_dir, settings.user_namespaces.clone()),
@@ -83,16 +91,21 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
         started_at: ports.clock.now(),
         observer: observer_handle,
         health,
+        mirrors,
         ports,
         settings,
     });
     let inputs = Inputs {
-        sources: source_sets,
+        sources: sets,
         sightings,
         probes: shared.ports.probes.changes(),
+        objects: match &shared.ports.objects {
+            Some(objects) => objects.changes(),
+            None => stream::pending().boxed(),
+        },
         queries,
     };
-    let merger = Merger::new(registered);
+    let merger = Merger::new(started);
     let pods = Pods::run(shared, supervisor.clone(), merger, heartbeat, inputs);
     supervisor.spawn("sync loop", pods);
     (handle, fatal)

@@ -26,6 +26,8 @@ const NETWORK_READY: &str = "NetworkReady";
 /// What the runtime says of itself. `None` means ready, otherwise it is the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeHealth {
+    /// How long the last check waited for an answer that did not come; `None` when the runtime answered.
+    pub silent_for: Option<Duration>,
     pub runtime_problem: Option<String>,
     pub network_problem: Option<String>,
     /// What the runtime's handlers can do; empty for a runtime that does not tell.
@@ -44,6 +46,7 @@ pub struct HandlerFeatures {
 impl RuntimeHealth {
     fn unchecked() -> Self {
         Self {
+            silent_for: Some(Duration::ZERO),
             runtime_problem: Some("the container runtime has not answered yet".to_owned()),
             network_problem: Some("the container runtime has not answered yet".to_owned()),
             handlers: BTreeMap::new(),
@@ -63,6 +66,7 @@ impl RuntimeHealth {
             (handler.name, features)
         });
         Self {
+            silent_for: None,
             handlers: handlers.collect(),
             features: Some(RuntimeFeatures {
                 supplemental_groups_policy: features.supplemental_groups_policy,
@@ -75,8 +79,11 @@ impl RuntimeHealth {
     }
 
     /// No answer says nothing new about the network.
-    fn without_answer(problem: String, before: &Self) -> Self {
+    fn without_answer(problem: String, waited: Duration, before: &Self) -> Self {
+        // Told once: whoever wants to know for how long counts from there.
+        let silent_for = before.silent_for.filter(|_| before.features.is_some());
         Self {
+            silent_for: Some(silent_for.unwrap_or(waited)),
             runtime_problem: Some(problem),
             network_problem: before.network_problem.clone(),
             handlers: before.handlers.clone(),
@@ -108,6 +115,7 @@ pub(crate) fn channel() -> (watch::Sender<RuntimeHealth>, watch::Receiver<Runtim
 pub(crate) async fn watch_runtime(ports: AgentPorts, health: watch::Sender<RuntimeHealth>) {
     let mut down_pause = DOWN_PAUSE;
     while !health.is_closed() {
+        let asked = ports.clock.moment();
         let answer = within(
             ports.clock.as_ref(),
             CHECK_LIMIT,
@@ -115,10 +123,11 @@ pub(crate) async fn watch_runtime(ports: AgentPorts, health: watch::Sender<Runti
         )
         .await;
         let before = health.borrow().clone();
+        let waited = ports.clock.moment().since(asked);
         let now = match answer {
             Ok(Ok(answer)) => RuntimeHealth::of(answer),
-            Ok(Err(error)) => RuntimeHealth::without_answer(error.to_string(), &before),
-            Err(elapsed) => RuntimeHealth::without_answer(elapsed.to_string(), &before),
+            Ok(Err(error)) => RuntimeHealth::without_answer(error.to_string(), waited, &before),
+            Err(elapsed) => RuntimeHealth::without_answer(elapsed.to_string(), waited, &before),
         };
         log_change(&before, &now);
         let pause = if now.runtime_problem.is_none() && now.network_problem.is_none() {

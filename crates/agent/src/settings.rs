@@ -9,11 +9,14 @@ use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_lifecycle::garbage::GarbageLimits;
 use rubelet_lifecycle::status::StatusGates;
 use rubelet_lifecycle::user_namespaces::UserNamespaces;
+use rubelet_ports::api::PodReader;
 use rubelet_ports::{
-    Clock, Dialer, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, PodCgroups, PodVolumes,
-    Prober, Randomness, RuntimeReader, RuntimeWriter, Spawner,
+    Clock, Dialer, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, PodCgroups, PodObjects,
+    PodReporter, PodVolumes, Prober, Randomness, RuntimeReader, RuntimeWriter, Spawner,
 };
 use rubelet_resources::admission::NodeTerms;
+
+use crate::node_now::NodeNow;
 
 /// The edges, each behind its port.
 #[derive(Clone)]
@@ -33,6 +36,14 @@ pub struct AgentPorts {
     pub probes: Arc<dyn Prober>,
     pub events: Arc<dyn EventRecorder>,
     pub cgroups: Arc<dyn PodCgroups>,
+    /// The pods that the API server has for this node. They are followed once it knows the node (`node.object`).
+    pub api: Option<Arc<dyn PodReader>>,
+    /// What pods refer to; nothing on a node without an API server.
+    pub objects: Option<Arc<dyn PodObjects>>,
+    /// Gets every status; `NoReporter` on a node without an API server.
+    pub reporter: Arc<dyn PodReporter>,
+    /// How the node is while pods come; `NodeNow::standalone()` on a node without an API server.
+    pub node: NodeNow,
 }
 
 /// Where a source of static pods over HTTP is.

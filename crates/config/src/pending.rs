@@ -55,7 +55,7 @@ pub struct SettingSupport {
 }
 
 /// Gates whose turning has its effect today.
-const GATES_IN_USE: [Gate; 22] = [
+const GATES_IN_USE: [Gate; 24] = [
     Gate::AllAlpha,
     Gate::AllBeta,
     Gate::AtomicWriteVolumeUserFields,
@@ -66,6 +66,7 @@ const GATES_IN_USE: [Gate; 22] = [
     Gate::CustomCPUCFSQuotaPeriod,
     Gate::DefaultPodSysctls,
     Gate::EmptyDirVolumeMode,
+    Gate::HugepageAwareEviction,
     Gate::KubeletCrashLoopBackOffMax,
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
@@ -77,6 +78,7 @@ const GATES_IN_USE: [Gate; 22] = [
     Gate::ReloadKubeletClientCAFile,
     Gate::ReloadKubeletServerCertificateFile,
     Gate::RestartAllContainersOnContainerExits,
+    Gate::TaintTolerationComparisonOperators,
     Gate::VolumeBindMountOptions,
 ];
 

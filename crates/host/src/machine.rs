@@ -77,7 +77,7 @@ fn online_processors(list: &str) -> usize {
         .sum()
 }
 
-fn meminfo_bytes(meminfo: &str, field: &str) -> u64 {
+pub(crate) fn meminfo_bytes(meminfo: &str, field: &str) -> u64 {
     let value = meminfo
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

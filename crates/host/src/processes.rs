@@ -11,7 +11,7 @@ pub fn most() -> Option<u64> {
     most_below(Path::new("/"))
 }
 
-fn most_below(root: &Path) -> Option<u64> {
+pub(crate) fn most_below(root: &Path) -> Option<u64> {
     ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"]
         .iter()
         .filter_map(|path| fs::read_to_string(root.join(path)).ok()?.trim().parse().ok())

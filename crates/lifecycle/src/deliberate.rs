@@ -22,10 +22,14 @@ pub enum Bug {
     SidecarsFirst,
     /// A terminal phase is published while containers may still run.
     EarlyTerminal,
+    /// While the API server is away, it counts as having no pods.
+    OutageRemoves,
+    /// Only the first status of a pod is reported, and its end.
+    ReportedOnce,
 }
 
 impl Bug {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::GraceGrows,
         Self::StartWhileTerminating,
         Self::LostWakeUp,
@@ -34,6 +38,8 @@ impl Bug {
         Self::TerminalUndone,
         Self::SidecarsFirst,
         Self::EarlyTerminal,
+        Self::OutageRemoves,
+        Self::ReportedOnce,
     ];
 }
 

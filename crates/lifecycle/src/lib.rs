@@ -1,5 +1,6 @@
 //! What a pod needs next: plans, backoff, status, sandbox and container configuration, all pure.
 
+pub mod allocation;
 pub mod backoff;
 pub mod deliberate;
 pub mod garbage;
@@ -10,6 +11,7 @@ pub mod plan;
 pub mod pod_state;
 pub mod restart;
 pub mod status;
+pub mod status_patch;
 pub mod stop_signal;
 pub mod termination;
 pub mod user_namespaces;

@@ -11,11 +11,16 @@ pub mod duration;
 pub mod explanation;
 pub mod names;
 pub mod observation;
+pub mod pressure;
 pub mod quantity;
+pub mod runtime_report;
+pub mod signals;
 pub mod time;
 pub mod volume_step;
 
 pub use cpuset::CpuSet;
 pub use duration::GoDuration;
+pub use pressure::Pressure;
 pub use quantity::Quantity;
+pub use runtime_report::{HandlerAbilities, RuntimeAbilities, RuntimeContact, RuntimeReport};
 pub use time::Timestamp;

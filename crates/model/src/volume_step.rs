@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use crate::observation::PodUid;
 
 /// One step of one volume. When a step fails, the later steps of the same volume are left out; other volumes go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeStep {
     /// The name of the volume in the pod.
     pub volume: String,
     pub action: VolumeAction,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeAction {
     /// Ends this volume's list successfully when it was set up before: the marker file `ready` is in `marker`, and `directory`
     /// is there (as a mount point of a tmpfs when `mounted`). So nothing of what the containers changed is changed back.
@@ -76,7 +76,7 @@ pub enum VolumeAction {
 }
 
 /// The types of a hostPath volume that are checked. The empty type means no check, and no step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HostPathKind {
     /// Made with 0755 when missing, with its parents.
     DirectoryOrCreate,
@@ -113,7 +113,7 @@ impl HostPathKind {
     }
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PayloadFile {
     /// Relative, clean, without `..` at its beginning.
     pub path: PathBuf,
@@ -124,7 +124,7 @@ pub struct PayloadFile {
     pub owner: Option<u32>,
 }
 
-// Contents may be secret one day, so they never show.
+// Contents may be secret, so they never show.
 impl fmt::Debug for PayloadFile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -139,14 +139,14 @@ impl fmt::Debug for PayloadFile {
 
 /// The group that a volume belongs to. Everything in it gets the group and `g+rw` (`g+r` when read-only, for the owner too),
 /// directories `g+x` and setgid as well. Modes of symlinks stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ownership {
     pub group: u32,
     pub policy: OwnershipPolicy,
     pub read_only: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OwnershipPolicy {
     Always,
     /// Nothing is done when the root directory has group and modes already.

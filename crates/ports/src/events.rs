@@ -66,7 +66,6 @@ pub trait EventRecorder: Send + Sync {
 
 /// Telling people what happens to the node.
 pub trait NodeEventRecorder: Send + Sync {
-    /// `node_uid` is that of the Node object where it is known; without it the node's name stands in its place, as for upstream.
     fn record_node(&self, event: NodeEvent);
 }
 
@@ -75,5 +74,6 @@ pub struct NodeEvent {
     pub event_type: EventType,
     pub reason: Cow<'static, str>,
     pub message: String,
+    /// Of the Node object, once it is known; without it the event names the node only.
     pub node_uid: Option<String>,
 }

@@ -12,9 +12,11 @@ pub mod clock;
 pub mod dial;
 pub mod events;
 pub mod files;
+pub mod host_addresses;
 pub mod http_fetch;
 pub mod image;
 pub mod image_provider;
+pub mod node_signals;
 pub mod packet_filter;
 pub mod pod_objects;
 pub mod pod_view;
@@ -34,12 +36,12 @@ pub use dial::{
 };
 pub use events::{EventRecorder, EventType, NodeEvent, NodeEventRecorder, PodEvent};
 pub use files::{DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, WatchStream};
+pub use host_addresses::{AddressError, AddressReader, HostAddresses};
 pub use http_fetch::{FetchError, HttpFetcher};
 pub use image::{ImageReader, ImageWriter};
 pub use image_provider::{ImageFailure, ImageProvider, ImageRequest, PresentImage};
-pub use pod_objects::{
-    ObjectFailure, PodCertificate, PodObjects, Token, TokenQuestion, TrustQuestion,
-};
+pub use node_signals::{NodeSignals, SignalError};
+pub use pod_objects::{ObjectFailure, PodCertificate, PodObjects, Token, TokenQuestion, TrustQuestion};
 pub use pod_view::{NoAnswer, PodView};
 pub use probe::{ProbeFigures, ProbeFiguresReader, ProbeKind, ProbeReading, ProbedPod, Prober};
 pub use reporting::{NoReporter, PodReport, PodReporter};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::explanation::PodExplanation;
-use rubelet_model::observation::PodObservation;
+use rubelet_model::observation::{PodObservation, PodUid};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -34,6 +34,11 @@ pub trait PodView: Send + Sync {
 
     /// The newest events, oldest first.
     async fn events(&self) -> Result<Vec<Value>, NoAnswer>;
+
+    /// The UID on this node of a pod that the API server knows by the given one: for a mirror that of the static pod it shows.
+    fn uid_on_node(&self, uid: &str) -> PodUid {
+        PodUid::from(uid)
+    }
 
     /// Whether the loop that everything depends on still turns; the text says since when it does not.
     fn sync_loop_health(&self) -> Result<(), String>;

@@ -15,6 +15,8 @@ use crate::api::Change;
 pub struct PodReport {
     /// As its source gives it: an API pod with its UID, or a static pod, whose status goes to its mirror.
     pub pod: Arc<Pod>,
+    /// Without a phase nothing is known of the pod yet but that it is wanted: its mirror may be made, its status stays as it is.
+    /// Without a phase it only makes the pod known: nothing is said of it yet.
     pub status: Arc<PodStatus>,
     /// Nothing of the pod is left on the node: an API pod that is being deleted may go.
     pub is_finished: bool,

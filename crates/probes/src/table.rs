@@ -426,8 +426,10 @@ impl ContainerEntry {
             ContainerState::Created | ContainerState::Unknown { .. } => SightState::Waiting,
             ContainerState::Exited(_) => SightState::Ended,
             ContainerState::Running { started_at } => {
-                let is_inherited =
-                    !facts.change_status_on_restart && started_at < facts.started_at.minus(RESTART_MARGIN);
+                // A predecessor of this process has judged it: it is older, or its very id was told as ready.
+                let was_judged = started_at < facts.started_at.minus(RESTART_MARGIN)
+                    || said.is_some_and(|said| said.ready);
+                let is_inherited = !facts.change_status_on_restart && was_judged;
                 SightState::Running {
                     is_inherited,
                     seed_started: is_inherited && is_sidecar && self.was_started,

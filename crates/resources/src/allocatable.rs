@@ -10,6 +10,7 @@ use rubelet_model::quantity::Format;
 
 use crate::amounts::{Amounts, CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY};
 use crate::node_cgroup::Reservation;
+use crate::pressure::threshold::threshold_value;
 
 /// The number of pods as a resource.
 pub const PODS: &str = "pods";
@@ -122,27 +123,9 @@ fn threshold(
     text: &str,
     capacity: &Quantity,
 ) -> Result<Option<Quantity>, AllocatableError> {
-    let bad = || AllocatableError::Threshold {
+    let value = threshold_value(text).map_err(|_| AllocatableError::Threshold {
         signal,
         value: text.to_owned(),
-    };
-    let Some(percent) = text.strip_suffix('%') else {
-        let quantity: Quantity = text.parse().map_err(|_| bad())?;
-        return (quantity.signum() > 0).then_some(Some(quantity)).ok_or_else(bad);
-    };
-    if matches!(percent, "0" | "100") {
-        return Ok(None);
-    }
-    // Upstream computes with single precision; the last bytes show it.
-    let part: f32 = percent.parse::<f32>().map_err(|_| bad())? / 100.0;
-    if !(0.0..=1.0).contains(&part) {
-        return Err(bad());
-    }
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        reason = "the same rounding as upstream's"
-    )]
-    let bytes = (capacity.value() as f64 * f64::from(part)) as i64;
-    Ok(Some(Quantity::new(bytes, Format::BinarySi)))
+    })?;
+    Ok(value.map(|value| value.of(capacity.value())))
 }

@@ -1,4 +1,4 @@
-//! QoS classes, effective requests and limits, the cgroup values of pods and containers, and who is let in.
+//! QoS classes, effective requests and limits, the cgroup values of pods and containers, who is let in, and what runs short.
 //!
 //! Owns the arithmetic from a pod's resources to what the kernel and the runtime are told. `PodDemand::read` turns the
 //! pod's texts into quantities once; everything after that cannot fail. It must not look at the machine: what a node is like
@@ -21,6 +21,7 @@ pub mod memory_qos;
 pub mod node_cgroup;
 pub mod oom;
 pub mod pod_cgroup;
+pub mod pressure;
 pub mod qos;
 pub mod rules;
 pub mod slice;

@@ -17,12 +17,17 @@ use rubelet_resources::node_cgroup::Reservation;
 
 use crate::agent::NodeFound;
 
-/// What pods may use in sum.
-pub(crate) fn node_allocatable(
+/// What the machine has, and what pods may use of it in sum.
+pub(crate) struct NodeResources {
+    pub(crate) capacity: Amounts,
+    pub(crate) allocatable: Amounts,
+}
+
+pub(crate) fn node_resources(
     settings: &Settings,
     found: &NodeFound<'_>,
     root_dir: &Path,
-) -> Result<Amounts> {
+) -> Result<NodeResources> {
     let configuration = settings.configuration();
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let counts_storage = configuration.local_storage_capacity_isolation.unwrap_or(true);
@@ -46,12 +51,13 @@ pub(crate) fn node_allocatable(
         .context("read what is reserved")?;
     let ignores_eviction = settings.flags().experimental_allocatable_ignore_eviction;
     let eviction = configuration.eviction_hard.clone().filter(|_| !ignores_eviction);
-    allocatable(
-        &capacity.amounts(count),
-        &reservation,
-        &eviction.unwrap_or_default(),
-    )
-    .context("compute what is left for pods")
+    let capacity = capacity.amounts(count);
+    let allocatable = allocatable(&capacity, &reservation, &eviction.unwrap_or_default())
+        .context("compute what is left for pods")?;
+    Ok(NodeResources {
+        capacity,
+        allocatable,
+    })
 }
 
 /// The rest of it.
@@ -72,6 +78,7 @@ pub(crate) fn terms(settings: &Settings, found: &NodeFound<'_>, allocatable: &Am
             user_namespaces_host_network: gates.enabled(Gate::UserNamespacesHostNetworkSupport),
             volume_bind_mount_options: gates.enabled(Gate::VolumeBindMountOptions),
             declared: gates.enabled(Gate::NodeDeclaredFeatures),
+            toleration_comparison: gates.enabled(Gate::TaintTolerationComparisonOperators),
         },
         rules: Rules::new(configuration, gates),
     })

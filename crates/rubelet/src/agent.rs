@@ -8,17 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rubelet_agent::settings::{FileSource, HttpSource};
-use rubelet_agent::{AgentPorts, AgentSettings, EventLog};
+use rubelet_agent::{AgentPorts, AgentSettings, NodeNow};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
-use rubelet_cri::CriClient;
 use rubelet_dial::NetworkDialer;
 use rubelet_fetch::UrlFetcher;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::kernel::{KernelFacts, default_route_addresses};
 use rubelet_host::machine::Machine;
 use rubelet_host::subordinate_ids::subordinate_ids;
-use rubelet_host::{HostClock, HostFiles, HostRandomness, TokioSpawner};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};
@@ -27,15 +25,21 @@ use rubelet_lifecycle::restart::RestartGates;
 use rubelet_lifecycle::status::StatusGates;
 use rubelet_lifecycle::user_namespaces::{DEFAULT_IDS_PER_POD, IdRange, UserNamespaces};
 use rubelet_model::GoDuration;
+use rubelet_model::Pressure;
 use rubelet_model::address::parse_ip;
-use rubelet_ports::NoPodCgroups;
+use rubelet_ports::api::NodeReader;
+use rubelet_ports::{NoReporter, PodCgroups, PodObjects};
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_resources::NodeFacts;
 use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::CgroupDriver;
 use rubelet_resources::huge_pages::page_size_name;
 
+use tokio::sync::watch;
+
 use crate::admission;
+use crate::cluster::Membership;
+use crate::edges::Edges;
 use crate::volumes::volumes;
 
 /// On two processors a runtime starts pods fastest with this many starts under way; more processors carry more.
@@ -55,16 +59,22 @@ pub(crate) struct NodeFound<'a> {
     pub(crate) runtime_name: &'a str,
 }
 
-/// The real edges.
+/// The edges of the agent, on a node of a cluster or alone.
 pub(crate) fn ports(
     settings: &Settings,
-    cri: &CriClient,
+    edges: &Edges,
     agent: &AgentSettings,
-) -> (AgentPorts, Arc<EventLog>) {
-    let clock = Arc::new(HostClock::new());
-    let files = Arc::new(HostFiles::new());
-    let cri = Arc::new(cri.clone());
-    let events = Arc::new(EventLog::new(clock.clone(), agent.node_name.clone()));
+    membership: Option<&Membership>,
+    cgroups: Arc<dyn PodCgroups>,
+    pressure: watch::Receiver<Option<Pressure>>,
+) -> AgentPorts {
+    let Edges {
+        clock,
+        spawner,
+        cri,
+        events,
+        ..
+    } = edges.clone();
     let images = Images::new(
         images_settings(settings),
         cri.clone(),
@@ -72,8 +82,8 @@ pub(crate) fn ports(
         clock.clone(),
         events.clone(),
     );
-    let spawner = Arc::new(TokioSpawner::new(tokio::runtime::Handle::current()));
-    let volumes = volumes(settings, agent, (clock.clone(), spawner.clone(), events.clone()));
+    let objects = membership.map(|membership| membership.objects.clone() as Arc<dyn PodObjects>);
+    let volumes = volumes(settings, agent, edges, objects.clone());
     let dialer = Arc::new(NetworkDialer::new());
     let probes = Probes::new(
         ProbesSettings {
@@ -82,30 +92,39 @@ pub(crate) fn ports(
         ProbesPorts {
             clock: clock.clone(),
             spawner: spawner.clone(),
-            randomness: Arc::new(HostRandomness),
+            randomness: edges.randomness.clone(),
             runtime_writer: cri.clone(),
             dialer: dialer.clone(),
             events: events.clone(),
         },
     );
-    let ports = AgentPorts {
+    AgentPorts {
         clock,
         spawner,
-        randomness: Arc::new(HostRandomness),
+        randomness: edges.randomness.clone(),
         runtime_reader: cri.clone(),
         runtime_writer: cri,
         images: Arc::new(images),
         volumes: Arc::new(volumes),
-        file_reader: files.clone(),
-        file_writer: files,
+        file_reader: edges.files.clone(),
+        file_writer: edges.files.clone(),
         http: Arc::new(UrlFetcher::new()),
         dialer,
         probes: Arc::new(probes),
-        events: events.clone(),
-        // Start-up puts the real ones in their place once nobody else has this node.
-        cgroups: Arc::new(NoPodCgroups),
-    };
-    (ports, events)
+        events,
+        cgroups,
+        api: membership.map(|membership| membership.pods.clone()),
+        objects,
+        reporter: match membership {
+            Some(membership) => membership.reporter.clone(),
+            None => Arc::new(NoReporter),
+        },
+        node: NodeNow {
+            object: membership.map_or_else(|| watch::channel(None).1, |membership| membership.node.object()),
+            pressure,
+            reader: edges.api.clone().map(|api| api as Arc<dyn NodeReader>),
+        },
+    }
 }
 
 fn images_settings(settings: &Settings) -> ImagesSettings {
@@ -132,7 +151,7 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
     let flags = settings.flags();
     let root_dir = std::path::absolute(&flags.root_dir).context("make --root-dir absolute")?;
     let gates = settings.gates().clone();
-    let allocatable = admission::node_allocatable(settings, found, &root_dir)?;
+    let allocatable = admission::node_resources(settings, found, &root_dir)?.allocatable;
     Ok(AgentSettings {
         node_name: found.name.to_owned(),
         container_logs_dir: PathBuf::from(CONTAINER_LOGS_DIR),
@@ -176,7 +195,7 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
 }
 
 /// Below zero is no time at all.
-fn std_duration(duration: GoDuration) -> Duration {
+pub(crate) fn std_duration(duration: GoDuration) -> Duration {
     duration.to_std().unwrap_or_default()
 }
 
@@ -248,7 +267,8 @@ fn node_addresses(configured: &str) -> Vec<IpAddr> {
         .filter(|address| !address.is_unspecified())
         .collect();
     if configured.is_empty() {
-        default_route_addresses()
+        // A node has one address unless it is told two, as for upstream.
+        default_route_addresses().into_iter().take(1).collect()
     } else {
         configured
     }

@@ -20,7 +20,7 @@ use rubelet_model::quantity::Format;
 use rubelet_ports::{NoPodCgroups, PodCgroups};
 use rubelet_resources::allocatable::{Capacity, PodCount};
 use rubelet_resources::amounts::Amounts;
-use rubelet_resources::cgroup_name::CgroupDriver;
+use rubelet_resources::cgroup_name::{CgroupDriver, node_allocatable};
 use rubelet_resources::node_cgroup::{Enforcement, PIDS, Reservation};
 
 use crate::agent::NodeFound;
@@ -93,6 +93,12 @@ fn capacity(machine: &Machine) -> Amounts {
         capacity.set(PIDS, Quantity::new(signed(pids), Format::DecimalSi));
     }
     capacity
+}
+
+/// Where everything that pods use is, below the cgroup mount; `None` where pods have no cgroups.
+pub(crate) fn pods_cgroup(node: &NodeConfiguration) -> Option<String> {
+    node.cgroups_per_qos
+        .then(|| node_allocatable(&node.cgroup_root).path(node.cgroup_driver))
 }
 
 /// Makes the tree above the pods and keeps it.

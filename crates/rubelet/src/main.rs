@@ -9,12 +9,18 @@
 
 mod admission;
 mod agent;
+mod certificates;
 mod cgroups;
+mod cluster;
 mod drain;
+mod edges;
 mod files;
+mod keys;
 mod logging;
 mod network;
 mod node_report;
+mod node_settings;
+mod pressure;
 mod signals;
 mod startup;
 mod volumes;

@@ -5,10 +5,17 @@ use rubelet_host::machine::Machine;
 use rubelet_wire::cri::v1;
 
 /// The node's view of itself.
-pub(crate) fn log_node(name: &str, machine: &Machine, cgroup: CgroupVersion, cgroup_driver: &str) {
+pub(crate) fn log_node(
+    name: &str,
+    machine: &Machine,
+    cgroup: CgroupVersion,
+    cgroup_driver: &str,
+    is_in_cluster: bool,
+) {
+    let mode = if is_in_cluster { "cluster" } else { "standalone" };
     tracing::info!(
         name,
-        mode = "standalone",
+        mode,
         os_image = machine.os_image,
         kernel = machine.kernel_version,
         architecture = machine.architecture,

@@ -7,22 +7,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rubelet_certificates::CertificateHandle;
 use rubelet_config::settings::Settings;
 use rubelet_cri::{CriClient, CriMetrics, CriOptions};
+use rubelet_host::HostFiles;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::lock::LockFile;
 use rubelet_host::machine::Machine;
 use rubelet_host::service_manager::{ServiceManager, watchdog_interval_from_environment};
+use rubelet_node::NodeHandle;
+use rubelet_ports::api::Reviewer;
 use rubelet_ports::{RuntimeErrorKind, RuntimeReader};
-use rubelet_server::{ServeOptions, Server, ServerHandle};
+use rubelet_server::{ListenOptions, ServeOptions, Server, ServerHandle};
 use rubelet_wire::cri::v1::CgroupDriver;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::{self, NodeFound};
+use crate::certificates;
 use crate::cgroups;
+use crate::cluster::{self, Findings};
 use crate::drain::{Drained, drain};
+use crate::edges::Edges;
 use crate::network;
 use crate::node_report;
+use crate::node_settings;
+use crate::pressure;
 use crate::signals::StopSignals;
 
 /// What is still under way this long after a stop signal is left behind.
@@ -88,6 +97,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
         signal = signals.next() => signal,
         () = contended(started.contention) => "lock file contention",
         Some(defect) = started.fatal.recv() => bail!("a defect in rubelet ends it: {defect}"),
+        defect = node_failed(started.node.as_ref()) => bail!("a defect in rubelet's node object ends it: {defect}"),
         defect = started.server.failed() => bail!("a defect in rubelet's HTTP server ends it: {defect}"),
     };
     tracing::info!(reason, deadline_s = DRAIN_DEADLINE.as_secs(), "Rubelet stops");
@@ -111,6 +121,10 @@ struct Started {
     server: ServerHandle,
     /// Why the agent cannot go on.
     fatal: mpsc::Receiver<String>,
+    /// On a node of a cluster.
+    node: Option<NodeHandle>,
+    /// Kept for what they know of expiry.
+    _certificates: (Option<CertificateHandle>, Option<CertificateHandle>),
     lock: Option<LockFile>,
     contention: Option<oneshot::Receiver<()>>,
 }
@@ -147,7 +161,8 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         .flags()
         .node_name(&machine.hostname)
         .context("the node has no name: set --hostname-override")?;
-    node_report::log_node(&name, &machine, cgroup, &driver);
+    let is_in_cluster = settings.flags().kubeconfig.is_some();
+    node_report::log_node(&name, &machine, cgroup, &driver, is_in_cluster);
     let found = NodeFound {
         name: &name,
         machine: &machine,
@@ -156,28 +171,61 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         runtime_name: &version.runtime_name,
     };
     let agent_settings = agent::settings(settings, &found)?;
-    let (mut ports, events) = agent::ports(settings, &cri, &agent_settings);
-    let (files, clock) = (Arc::clone(&ports.file_reader), Arc::clone(&ports.clock));
+    certificates::prepare_kubeconfig(settings, &HostFiles::new()).await?;
+    let edges = Edges::new(&name, &cri, cluster::api_server(settings)?);
+    let client_certificate = certificates::keep_client(settings, &name, &edges)?;
+    let issued = certificates::issued_serving_certificate(settings, &edges);
     // A node whose ports or root directory another one has must not touch a pod.
-    let server = Server::listen(Arc::clone(settings), &name, files);
+    let server = Server::listen(ListenOptions {
+        settings: Arc::clone(settings),
+        node_name: name.clone(),
+        files: edges.files.clone(),
+        reviewer: edges.api.clone().map(|api| api as Arc<dyn Reviewer>),
+        certificate: issued.clone(),
+    });
     let server = server.await.context("serve the node's HTTP API")?;
-    ports.cgroups = cgroups::start(settings, &found, &agent_settings.node).await?;
+    let cgroups = cgroups::start(settings, &found, &agent_settings.node).await?;
     if let Some(adjustment) = configuration.oom_score_adj {
         tokio::spawn(cgroups::keep_oom_score(adjustment));
     }
+    let pressure = pressure::watch_node(settings, &found, &agent_settings, &edges)?;
+    let findings = Findings::new(pressure.clone());
+    let node = node_settings::of(settings, &found, &agent_settings)?;
+    let membership = cluster::join(settings, &agent_settings, node, &edges, findings.inputs)?;
+    let joined = membership.as_ref();
+    let serving_certificate = match (issued, joined) {
+        (Some(issued), Some(joined)) => {
+            let object = joined.node.object();
+            certificates::keep_serving(settings, &name, &edges, issued, object)?
+        }
+        (Some(_), None) | (None, _) => None,
+    };
+    let ports = agent::ports(settings, &edges, &agent_settings, joined, cgroups, pressure);
     network::keep_helper_chains(settings, &ports);
     let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
+    tokio::spawn(cluster::tell_of_runtime(agent.runtime_health(), findings.runtime));
+    let events = edges.event_log.clone();
     let server = server.serve(ServeOptions {
         cgroup_driver: driver,
         pods: Arc::new(agent.with_events(move || events.snapshot())),
-        clock,
+        runtime: edges.cri.clone(),
+        clock: edges.clock.clone(),
     });
     Ok(Started {
         server,
         fatal,
+        node: membership.map(|membership| membership.node),
+        _certificates: (client_certificate, serving_certificate),
         lock,
         contention,
     })
+}
+
+async fn node_failed(node: Option<&NodeHandle>) -> String {
+    match node {
+        Some(node) => node.failed().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn take_lock(settings: &Settings) -> Result<(Option<LockFile>, Option<oneshot::Receiver<()>>)> {

@@ -6,14 +6,17 @@ use rubelet_agent::AgentSettings;
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_host::HostVolumes;
-use rubelet_ports::{Clock, EventRecorder, Spawner};
+use rubelet_ports::PodObjects;
 use rubelet_storage::{StorageGates, StorageNode};
 use rubelet_volumes::{Volumes, VolumesPorts, VolumesSettings};
+
+use crate::edges::Edges;
 
 pub(crate) fn volumes(
     settings: &Settings,
     agent: &AgentSettings,
-    (clock, spawner, events): (Arc<dyn Clock>, Arc<dyn Spawner>, Arc<dyn EventRecorder>),
+    edges: &Edges,
+    objects: Option<Arc<dyn PodObjects>>,
 ) -> Volumes {
     if let Err(error) = rubelet_host::volumes::share(&agent.root_dir) {
         tracing::warn!(
@@ -24,11 +27,12 @@ pub(crate) fn volumes(
     let gates = settings.gates();
     let host = Arc::new(HostVolumes::new());
     let ports = VolumesPorts {
-        clock,
-        spawner,
-        events,
+        clock: edges.clock.clone(),
+        spawner: edges.spawner.clone(),
+        events: edges.events.clone(),
         reader: host.clone(),
         writer: host,
+        objects,
     };
     let node = &agent.node;
     let settings = VolumesSettings {

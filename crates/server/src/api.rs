@@ -1,7 +1,7 @@
 //! From a request to its answer.
 //!
-//! Owns the order: where the path leads, who asks, which method, then the answer itself. That order is upstream's, so an unknown
-//! path is a 404 for everybody and a known one is a 401 for strangers.
+//! Owns the order: where the path leads, who asks and whether they may, which method, then the answer itself. That order is
+//! upstream's, so an unknown path is a 404 for everybody and a known one is a 401 for strangers.
 
 use std::sync::Arc;
 
@@ -12,52 +12,66 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use rubelet_ports::PodView;
 
-use crate::authentication::Authenticator;
+use crate::access::Access;
 use crate::connection::{Handler, Peer};
 use crate::health::{self, HealthQuery};
 use crate::logs::{ContainerLogs, LogTarget};
 use crate::paths::{Check, Endpoint, Found, Later, Paths};
 use crate::pods::{self, DesiredPods};
 use crate::response::{
-    Answer, error_line, guarded_json, json, redirect, text, unauthorized, unknown_below, unknown_path,
-    wrong_method,
+    Answer, error_line, guarded_json, json, redirect, text, unknown_below, unknown_path, wrong_method,
 };
 use crate::stopping::Stopping;
+use crate::streams::{SessionRequest, Streams};
 
 /// What stands behind a port, or behind several.
 pub(crate) struct Api {
     pub(crate) paths: Paths,
     /// `None` where nobody is asked who they are.
-    pub(crate) authenticator: Option<Authenticator>,
+    pub(crate) access: Option<Access>,
     pub(crate) checks: &'static [Check],
     pub(crate) pods: Arc<dyn PodView>,
     pub(crate) desired: Arc<DesiredPods>,
     pub(crate) configz: Bytes,
     pub(crate) logs: Arc<ContainerLogs>,
+    pub(crate) streams: Arc<Streams>,
     pub(crate) stopping: Stopping,
 }
 
 #[async_trait]
 impl Handler for Api {
-    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
-        let method = request.method();
-        let query = request.uri().query().unwrap_or_default();
-        let Ok(path) = percent_decode_str(request.uri().path()).decode_utf8() else {
+    async fn answer(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
+        let upgrade = hyper::upgrade::on(&mut request);
+        let (head, body) = request.into_parts();
+        let method = &head.method;
+        let Ok(path) = percent_decode_str(head.uri.path()).decode_utf8() else {
             return unknown_path();
         };
+        let path = path.into_owned();
         let (endpoint, rest) = match self.paths.find(&path) {
             Found::Endpoint(endpoint, rest) => (endpoint, rest),
-            Found::Redirect(to) => return redirect(method, &location(&to, query)),
+            Found::Redirect(to) => {
+                return redirect(method, &location(&to, head.uri.query().unwrap_or_default()));
+            }
             Found::Nothing => return unknown_path(),
         };
-        if self
-            .authenticator
-            .as_ref()
-            .is_some_and(|authenticator| !authenticator.knows(peer))
+        if let Some(access) = &self.access
+            && let Err(refusal) = access.admit(&head, &path, peer).await
         {
-            return unauthorized();
+            return refusal;
         }
-        self.answer_known(method, endpoint, rest, query).await
+        match endpoint {
+            Endpoint::Session(session) if !session.is_at(rest) => unknown_below(),
+            Endpoint::Session(session) if !session.takes(method) => wrong_method(session.methods()),
+            Endpoint::Session(session) => {
+                let request = SessionRequest { head, body, upgrade };
+                self.streams.answer(*session, rest, request).await
+            }
+            endpoint => {
+                let query = head.uri.query().unwrap_or_default();
+                self.answer_known(method, endpoint, rest, query).await
+            }
+        }
     }
 }
 
@@ -71,6 +85,8 @@ impl Api {
             Endpoint::Configz => guarded_json(self.configz.clone()),
             Endpoint::Disabled(message) => error_line(StatusCode::METHOD_NOT_ALLOWED, message),
             Endpoint::Later(later) => not_yet(later, method, rest),
+            // Answered before: these need the connection itself.
+            Endpoint::Session(_) => unknown_below(),
             Endpoint::Pods | Endpoint::RunningPods if !rest.is_empty() => unknown_below(),
             Endpoint::Pods | Endpoint::RunningPods if method != Method::GET => wrong_method("GET"),
             Endpoint::Pods => self.pods().await,

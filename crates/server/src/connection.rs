@@ -1,10 +1,11 @@
 //! One connection, from its first byte to its last.
 //!
-//! Owns HTTP/1.1 on a stream, with limits on size and time. What is answered is the [`Handler`]'s.
+//! Owns HTTP/1.1 on a stream, with limits on size and time. What is answered is the [`Handler`]'s, and so is what happens on a
+//! connection that leaves HTTP.
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,11 +15,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use crate::pace::{Pace, PacedStream};
-use crate::response::Answer;
+use crate::response::{Answer, Takeover};
 use crate::stopping::Stopping;
 
 /// Upstream takes a megabyte; nobody needs it, and whoever may connect could hold that much.
@@ -39,19 +41,45 @@ pub(crate) trait Handler: Send + Sync {
     async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer;
 }
 
-/// Serves requests until the client goes, takes too long, or `stopping` becomes true and the answer under way is sent.
-pub(crate) async fn serve<T>(stream: T, peer: Peer, handler: Arc<dyn Handler>, mut stopping: Stopping)
+/// Serves a connection to its end. Its place among the port's connections is free as soon as it leaves HTTP: what follows then
+/// is bounded where it was begun.
+pub(crate) async fn serve<T>(
+    stream: T,
+    peer: Peer,
+    handler: Arc<dyn Handler>,
+    stopping: Stopping,
+    place: Option<OwnedSemaphorePermit>,
+) where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let takeover = serve_http(stream, &peer, &handler, stopping).await;
+    drop((place, peer, handler));
+    if let Some(takeover) = takeover {
+        takeover.await;
+    }
+}
+
+/// Serves requests until the client goes, takes too long, leaves HTTP, or `stopping` becomes true and the answer under way is
+/// sent.
+async fn serve_http<T>(
+    stream: T,
+    peer: &Peer,
+    handler: &Arc<dyn Handler>,
+    mut stopping: Stopping,
+) -> Option<Takeover>
 where
-    T: AsyncRead + AsyncWrite + Unpin + Send,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let pace = Pace::new();
     let stream = TokioIo::new(PacedStream::new(stream, Arc::clone(&pace)));
-    let peer = &peer;
+    // Held for an assignment, never across an await.
+    let takeover: Mutex<Option<Takeover>> = Mutex::new(None);
     let service = service_fn(|request: Request<Incoming>| {
         pace.request_began();
-        let (handler, pace) = (Arc::clone(&handler), Arc::clone(&pace));
+        let (handler, pace, takeover) = (Arc::clone(handler), Arc::clone(&pace), &takeover);
         async move {
-            let answer = handler.answer(request, peer).await;
+            let mut answer = handler.answer(request, peer).await;
+            *takeover.lock().unwrap_or_else(PoisonError::into_inner) = answer.body_mut().take_takeover();
             Ok::<_, Infallible>(answer.map(|body| body.occupying(pace)))
         }
     });
@@ -63,17 +91,19 @@ where
             .max_header_size(HEADER_LIMIT_BYTES)
             .max_buf_size(BUFFER_LIMIT_BYTES)
             .serve_connection(stream, service)
+            .with_upgrades()
     );
     let mut draining = false;
     loop {
         tokio::select! {
             biased;
-            result = connection.as_mut() => {
-                if let Err(error) = result {
+            result = connection.as_mut() => match result {
+                Ok(()) => break,
+                Err(error) => {
                     tracing::debug!(%error, "A connection ended early");
+                    return None;
                 }
-                return;
-            }
+            },
             () = stopping.begun(), if !draining => {
                 draining = true;
                 connection.as_mut().graceful_shutdown();
@@ -82,11 +112,12 @@ where
             () = tokio::time::sleep(PACE_CHECK_INTERVAL) => {
                 if let Some(what) = pace.overdue(Instant::now()) {
                     tracing::debug!(what, "A connection is closed because it takes too long");
-                    return;
+                    return None;
                 }
             }
         }
     }
+    takeover.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 #[cfg(test)]
@@ -129,7 +160,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel(1);
         let (stop, stopping) = watch::channel(false);
         let handler: Arc<dyn Handler> = Arc::new(Paths(sender));
-        let served = serve(server, Peer::default(), handler, Stopping::new(stopping));
+        let served = serve(server, Peer::default(), handler, Stopping::new(stopping), None);
         (client, tokio::spawn(served), (receiver, stop))
     }
 

@@ -1,15 +1,16 @@
 //! The node's HTTP API and the local socket that `rubelet why` asks.
 //!
 //! Owns the listeners, TLS, who may ask, and the form of every answer: paths, methods, texts and JSON are upstream's. It must
-//! not decide anything about a pod: it looks at pods through `PodView` and at log files, and changes neither.
+//! not decide anything about a pod: it looks at pods through `PodView` and at log files, and changes neither. Of the runtime it
+//! uses only what opens a session in a container: exec, attach, port forwarding.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "an edge of its own: sockets, connection tasks and their timeouts, open log files"
 )]
 
+mod access;
 mod api;
-mod authentication;
 mod configz;
 mod connection;
 mod error;
@@ -23,9 +24,12 @@ mod response;
 mod rfc3339;
 mod server;
 mod stopping;
+mod streams;
 mod tls;
+mod upgrade;
 mod why;
 
 pub use error::ServerError;
-pub use server::{ServeOptions, Server, ServerHandle};
+pub use server::{ListenOptions, ServeOptions, Server, ServerHandle};
+pub use tls::{BadPair, ServingCertificate};
 pub use why::{SOCKET_NAME, WhySocketError, short_path};

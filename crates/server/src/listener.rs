@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -22,6 +23,10 @@ use crate::stopping::Stopping;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// After an error such as "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// How a client that vanished without a word is noticed, as upstream's library does: asked after this silence, and again, and
+/// given up after so many questions.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_QUESTIONS: u32 = 9;
 /// Answers that are still under way this long after the stop are cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
@@ -41,6 +46,10 @@ impl Listener for TcpListener {
         let (stream, _) = self.accept().await?;
         // Without it a follower of a log waits for the kernel to fill a packet.
         stream.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepintvl(&stream, KEEP_ALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(&stream, KEEP_ALIVE_QUESTIONS)?;
         Ok(stream)
     }
 }
@@ -54,28 +63,36 @@ impl Listener for UnixListener {
     }
 }
 
-/// Serves one accepted stream to its end.
+/// A connection's place among those that a port serves at a time.
+pub(crate) type Place = Option<OwnedSemaphorePermit>;
+
+/// Serves one accepted stream to its end, and gives its place back as soon as it is not served by the port any more.
 pub(crate) trait Greeter<S>: Send + Sync + 'static {
-    fn serve(&self, stream: S, stopping: Stopping) -> BoxFuture<'static, ()>;
+    fn serve(&self, stream: S, stopping: Stopping, place: Place) -> BoxFuture<'static, ()>;
 }
 
 pub(crate) struct Plain(pub(crate) Arc<dyn Handler>);
 
 impl Greeter<TcpStream> for Plain {
-    fn serve(&self, stream: TcpStream, stopping: Stopping) -> BoxFuture<'static, ()> {
-        Box::pin(serve(stream, Peer::default(), Arc::clone(&self.0), stopping))
+    fn serve(&self, stream: TcpStream, stopping: Stopping, place: Place) -> BoxFuture<'static, ()> {
+        Box::pin(serve(
+            stream,
+            Peer::default(),
+            Arc::clone(&self.0),
+            stopping,
+            place,
+        ))
     }
 }
 
 pub(crate) struct Tls {
     pub(crate) handler: Arc<dyn Handler>,
-    /// The configuration for the next connection.
-    pub(crate) configuration: watch::Receiver<Arc<ServerConfig>>,
+    pub(crate) configuration: Arc<ServerConfig>,
 }
 
 impl Greeter<TcpStream> for Tls {
-    fn serve(&self, stream: TcpStream, stopping: Stopping) -> BoxFuture<'static, ()> {
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.configuration.borrow()));
+    fn serve(&self, stream: TcpStream, stopping: Stopping, place: Place) -> BoxFuture<'static, ()> {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.configuration));
         let handler = Arc::clone(&self.handler);
         Box::pin(async move {
             let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
@@ -87,7 +104,7 @@ impl Greeter<TcpStream> for Tls {
             let peer = Peer {
                 certificates: certificates.to_vec(),
             };
-            serve(stream, peer, handler, stopping).await;
+            serve(stream, peer, handler, stopping, place).await;
         })
     }
 }
@@ -96,13 +113,13 @@ impl Greeter<TcpStream> for Tls {
 pub(crate) struct Local(pub(crate) Arc<dyn Handler>);
 
 impl Greeter<UnixStream> for Local {
-    fn serve(&self, stream: UnixStream, stopping: Stopping) -> BoxFuture<'static, ()> {
+    fn serve(&self, stream: UnixStream, stopping: Stopping, place: Place) -> BoxFuture<'static, ()> {
         let handler = Arc::clone(&self.0);
         Box::pin(async move {
             let own = rustix::process::geteuid().as_raw();
             match stream.peer_cred() {
                 Ok(peer) if peer.uid() == 0 || peer.uid() == own => {
-                    serve(stream, Peer::default(), handler, stopping).await;
+                    serve(stream, Peer::default(), handler, stopping, place).await;
                 }
                 Ok(peer) => tracing::warn!(uid = peer.uid(), "A user that may not ask why was sent away"),
                 Err(error) => tracing::warn!(%error, "It is unknown who asks why"),
@@ -151,11 +168,7 @@ pub(crate) async fn accept_connections<L: Listener>(
             // Cancel-safe: a connection that nobody accepts stays in the kernel's queue.
             (slot, accepted) = next => match accepted {
                 Ok(stream) => {
-                    let served = greeter.serve(stream, for_connections.clone());
-                    connections.spawn(async move {
-                        served.await;
-                        drop(slot);
-                    });
+                    connections.spawn(greeter.serve(stream, for_connections.clone(), slot));
                 }
                 Err(error) => {
                     tracing::warn!(%error, server = name, "A connection cannot be accepted");

@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 
 use rubelet_config::{Gate, Settings};
 
+use crate::streams::Session;
+
 /// What a path stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
@@ -15,6 +17,8 @@ pub(crate) enum Endpoint {
     Pods,
     RunningPods,
     ContainerLogs,
+    /// Reaching into a pod.
+    Session(Session),
     Configz,
     /// Switched off by a setting; the text says so.
     Disabled(&'static str),
@@ -205,10 +209,10 @@ fn debugging(settings: &Settings) -> Vec<Row> {
         }
     };
     let mut rows = vec![
-        tree("/run", later("run", "POST", 3..=4)),
-        tree("/exec", later("exec", "GET, POST", 3..=4)),
-        tree("/attach", later("attach", "GET, POST", 3..=4)),
-        tree("/portForward", later("port forwarding", "GET, POST", 2..=3)),
+        tree("/run", Endpoint::Session(Session::Run)),
+        tree("/exec", Endpoint::Session(Session::Exec)),
+        tree("/attach", Endpoint::Session(Session::Attach)),
+        tree("/portForward", Endpoint::Session(Session::PortForward)),
         tree("/containerLogs", Endpoint::ContainerLogs),
         exact("/configz", Endpoint::Configz),
         below("/runningpods", Endpoint::RunningPods),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use http::{Method, Response, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -24,10 +25,14 @@ const NOSNIFF: (HeaderName, HeaderValue) = (
 
 pub(crate) type Answer = Response<Body>;
 
+/// What happens on a connection after HTTP has ended there. It has its end of the connection already.
+pub(crate) type Takeover = BoxFuture<'static, ()>;
+
 /// What is sent: something that is there already, or pieces as they come. The connection counts as busy until it is dropped.
 pub(crate) struct Body {
     content: Content,
     busy: Option<Arc<Pace>>,
+    takeover: Option<Takeover>,
 }
 
 enum Content {
@@ -40,6 +45,7 @@ impl Body {
         Self {
             content: Content::Whole(bytes.into()),
             busy: None,
+            takeover: None,
         }
     }
 
@@ -48,7 +54,21 @@ impl Body {
         Self {
             content: Content::Pieces(receiver),
             busy: None,
+            takeover: None,
         }
+    }
+
+    /// Nothing more over HTTP: the connection is handed over.
+    pub(crate) fn handing_over(takeover: Takeover) -> Self {
+        Self {
+            content: Content::Whole(Bytes::new()),
+            busy: None,
+            takeover: Some(takeover),
+        }
+    }
+
+    pub(crate) fn take_takeover(&mut self) -> Option<Takeover> {
+        self.takeover.take()
     }
 
     /// Tells the connection when this answer is over.

@@ -9,21 +9,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rubelet_config::Settings;
-use rubelet_ports::{Clock, FileReader, PodView};
+use rubelet_ports::api::Reviewer;
+use rubelet_ports::{Clock, FileReader, PodView, RuntimeWriter};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::ServerError;
+use crate::access::{self, Access};
 use crate::api::Api;
-use crate::authentication::{self, Authenticator};
 use crate::configz::configz;
 use crate::listener::{Local, Plain, Tls, accept_connections, listen};
 use crate::logs::ContainerLogs;
 use crate::paths::{Check, Paths};
 use crate::pods::DesiredPods;
 use crate::stopping::Stopping;
-use crate::tls::TlsSetup;
+use crate::streams::Streams;
+use crate::tls::{ServingCertificate, TlsSetup};
 use crate::why::{WhyApi, WhySocket};
 
 /// How many connections each port serves at a time; more wait in the kernel's queue.
@@ -36,18 +38,34 @@ const HEALTHZ_RETRY: Duration = Duration::from_secs(5);
 /// A little more than the listeners take to let answers come to their end.
 const STOP_LIMIT: Duration = Duration::from_secs(6);
 
+/// What has to be known before anything listens.
+pub struct ListenOptions {
+    pub settings: Arc<Settings>,
+    pub node_name: String,
+    pub files: Arc<dyn FileReader>,
+    /// Whoever asks the API server about tokens and access; `None` on a node without one.
+    pub reviewer: Option<Arc<dyn Reviewer>>,
+    /// What the server shows to clients, taken care of by somebody else. `None` leaves it to the server: the configured files, or
+    /// a self-signed pair below `--cert-dir`, read again when they change.
+    pub certificate: Option<Arc<ServingCertificate>>,
+}
+
 /// What answers are made from.
 pub struct ServeOptions {
     /// The cgroup driver in force, which `/configz` shows.
     pub cgroup_driver: String,
     pub pods: Arc<dyn PodView>,
+    /// Used to open sessions in containers, and for nothing else.
+    pub runtime: Arc<dyn RuntimeWriter>,
     pub clock: Arc<dyn Clock>,
 }
 
 /// The node's HTTP API and the socket of `rubelet why`, listening but not answering yet.
 pub struct Server {
     settings: Arc<Settings>,
+    node_name: String,
     files: Arc<dyn FileReader>,
+    reviewer: Option<Arc<dyn Reviewer>>,
     tls: TlsSetup,
     ports: Option<Ports>,
     healthz: Option<SocketAddr>,
@@ -66,19 +84,25 @@ impl Server {
     /// # Errors
     /// When the settings cannot be honoured without an API server, a certificate cannot be had, a port is taken, or another
     /// rubelet has the root directory.
-    pub async fn listen(
-        settings: Arc<Settings>,
-        node_name: &str,
-        files: Arc<dyn FileReader>,
-    ) -> Result<Self, ServerError> {
+    pub async fn listen(options: ListenOptions) -> Result<Self, ServerError> {
+        let ListenOptions {
+            settings,
+            node_name,
+            files,
+            reviewer,
+            certificate,
+        } = options;
         let configuration = settings.configuration();
-        authentication::check(configuration)?;
+        access::check(configuration, reviewer.is_some())?;
         // First of all that is taken: whoever has the root directory has the rest as well.
         let why = WhySocket::bind(&settings.flags().root_dir)?;
-        let tls = TlsSetup::prepare(&settings, node_name, files.as_ref()).await?;
+        let tls = TlsSetup::prepare(&settings, &node_name, files.as_ref(), certificate).await?;
         let ports = if configuration.enable_server == Some(false) {
             None
         } else {
+            for door in access::open_doors(configuration) {
+                tracing::warn!("{door}");
+            }
             let bind = async |setting: &'static str, port: i32| {
                 let address = address("address", &configuration.address, port)?;
                 listen(setting, address).await
@@ -101,7 +125,9 @@ impl Server {
         };
         Ok(Self {
             settings,
+            node_name,
             files,
+            reviewer,
             tls,
             ports,
             healthz,
@@ -114,21 +140,43 @@ impl Server {
     pub fn serve(self, options: ServeOptions) -> ServerHandle {
         let (stop, stopping) = watch::channel(false);
         let stopping = Stopping::new(stopping);
-        let configz = configz(&self.settings, &self.tls.files, &options.cgroup_driver).to_string();
+        let certificate_files = self.tls.certificate_files();
+        let configz = configz(&self.settings, certificate_files, &options.cgroup_driver).to_string();
+        let idle_limit = self.settings.configuration().streaming_connection_idle_timeout;
+        let streams = Streams::new(
+            Arc::clone(&options.pods),
+            options.runtime,
+            idle_limit.to_std().filter(|limit| !limit.is_zero()),
+            stopping.clone(),
+        );
         let parts = Parts {
             configz: configz.into(),
             logs: Arc::new(ContainerLogs::new(
                 &self.settings,
                 Arc::clone(&self.files),
-                options.clock,
+                Arc::clone(&options.clock),
             )),
+            streams: Arc::new(streams),
             pods: Arc::clone(&options.pods),
             desired: Arc::default(),
             stopping: stopping.clone(),
         };
         let mut tasks = JoinSet::new();
         if let Some(ports) = self.ports {
-            parts.serve(&mut tasks, ports, &self.settings, &self.tls);
+            let reviewer = self.reviewer.as_ref();
+            let authorities = self.tls.authorities();
+            let access = Access::new(
+                &self.settings,
+                &self.node_name,
+                authorities,
+                reviewer,
+                &options.clock,
+            );
+            let greeter = Tls {
+                handler: Arc::new(parts.api(Paths::authenticated(&self.settings), Some(access), &Check::ALL)),
+                configuration: self.tls.configuration(),
+            };
+            parts.serve(&mut tasks, ports, greeter);
             tasks.spawn(self.tls.follow(self.files, stopping.clone()));
         }
         if let Some(address) = self.healthz {
@@ -149,37 +197,30 @@ impl Server {
 struct Parts {
     configz: Bytes,
     logs: Arc<ContainerLogs>,
+    streams: Arc<Streams>,
     pods: Arc<dyn PodView>,
     desired: Arc<DesiredPods>,
     stopping: Stopping,
 }
 
 impl Parts {
-    fn api(&self, paths: Paths, authenticator: Option<Authenticator>, checks: &'static [Check]) -> Api {
+    fn api(&self, paths: Paths, access: Option<Access>, checks: &'static [Check]) -> Api {
         Api {
             paths,
-            authenticator,
+            access,
             checks,
             pods: Arc::clone(&self.pods),
             desired: Arc::clone(&self.desired),
             configz: self.configz.clone(),
             logs: Arc::clone(&self.logs),
+            streams: Arc::clone(&self.streams),
             stopping: self.stopping.clone(),
         }
     }
 
     /// The ports of the API itself.
-    fn serve(&self, tasks: &mut JoinSet<()>, ports: Ports, settings: &Settings, tls: &TlsSetup) {
-        const CHECKS: &[Check] = &Check::ALL;
+    fn serve(&self, tasks: &mut JoinSet<()>, ports: Ports, greeter: Tls) {
         let address = |listener: &TcpListener| listener.local_addr().ok();
-        let authenticator = Authenticator {
-            anonymous: settings.configuration().authentication.anonymous.enabled == Some(true),
-            authorities: tls.authorities(),
-        };
-        let greeter = Tls {
-            handler: Arc::new(self.api(Paths::authenticated(settings), Some(authenticator), CHECKS)),
-            configuration: tls.configuration(),
-        };
         tracing::info!(address = ?address(&ports.tls), "The API answers");
         let stopping = self.stopping.clone();
         tasks.spawn(accept_connections(
@@ -191,7 +232,7 @@ impl Parts {
         ));
         if let Some(listener) = ports.read_only {
             tracing::info!(address = ?address(&listener), "The read-only port answers");
-            let api = Plain(Arc::new(self.api(Paths::read_only(), None, CHECKS)));
+            let api = Plain(Arc::new(self.api(Paths::read_only(), None, &Check::ALL)));
             let stopping = self.stopping.clone();
             tasks.spawn(accept_connections(
                 "read-only",

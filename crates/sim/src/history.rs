@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_ports::api::Change;
 
 /// Why a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +119,20 @@ pub enum Fact {
     /// The agent got this document from the address.
     Fetched {
         content: Vec<u8>,
+    },
+    /// The API server has this object from now on.
+    ApiApplied {
+        pod: Arc<Pod>,
+    },
+    /// The API server has the object no longer.
+    ApiRemoved {
+        uid: String,
+        /// The node said that nothing of it is left.
+        by_node: bool,
+    },
+    /// The agent got this from the API server.
+    ApiTold {
+        change: Change<Pod>,
     },
     TreeRemoved {
         path: PathBuf,

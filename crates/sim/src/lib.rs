@@ -8,6 +8,7 @@
     reason = "a support crate: its program reads files and its tests use threads"
 )]
 
+pub mod api;
 pub mod cgroups;
 pub mod checks;
 pub mod dialer;

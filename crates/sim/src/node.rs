@@ -173,6 +173,7 @@ pub fn volumes(
         events,
         reader: Arc::new(machine.clone()),
         writer: Arc::new(machine.clone()),
+        objects: None,
     };
     let settings = VolumesSettings {
         root_dir: settings.root_dir.clone(),

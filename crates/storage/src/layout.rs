@@ -9,7 +9,6 @@ use rubelet_model::observation::PodUid;
 pub const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 pub const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 pub const PROJECTED: &str = "kubernetes.io~projected";
-/// Volumes of an earlier kubelet that are nothing but a directory, perhaps with a tmpfs on it.
 pub const CONFIG_MAP: &str = "kubernetes.io~configmap";
 pub const SECRET: &str = "kubernetes.io~secret";
 

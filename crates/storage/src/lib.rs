@@ -1,25 +1,31 @@
 //! Volumes of pods as plans: what has to be set up before containers start, what a container gets mounted, and what is taken
 //! down in the end.
 //!
-//! Owns the kinds of volumes that need no API server, their rules and the layout on disk, which is upstream's. Plans are lists
-//! of [`rubelet_model::volume_step::VolumeStep`]; executing them is the host adapter's part. It must not touch files, mounts or
-//! the clock: what is on disk comes in as data.
+//! Owns the kinds of volumes, their rules and the layout on disk, which is upstream's. Plans are lists of
+//! [`rubelet_model::volume_step::VolumeStep`]; executing them is the host adapter's part. It must not touch files, mounts, the
+//! API server or the clock: what is on disk, and the objects that volumes show, come in as data.
 
+mod contents;
 mod empty_dir;
 mod files;
 pub mod layout;
 mod mounts;
 mod nested;
+mod objects;
 mod set_up;
 mod tear_down;
 mod volume;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use rubelet_resources::{NodeFacts, Rules};
 
 pub use layout::PodLayout;
 pub use mounts::{ContainerMounts, MountInputs, plan_mounts};
+pub use objects::{
+    Absence, Answer, BundleNeed, CertificateNeed, Credentials, ObjectAnswers, ObjectNeeds, TokenNeed,
+};
 pub use set_up::{SetUp, VolumeSetUp, plan_set_up};
 pub use tear_down::{TearDown, VolumeTearDown, plan_tear_down};
 pub use volume::{ImageVolume, image_volumes, uses_volumes};
@@ -71,8 +77,22 @@ pub enum StorageError {
         path: String,
         problem: rubelet_lifecycle::configuration::downward::DownwardError,
     },
-    #[error("invalid path {0:?}: a file of a volume has a relative path without '..'")]
+    #[error("invalid path: {0}")]
     FilePath(String),
+    #[error("invalid path: {} cannot be both a file and the directory of {}", .file.display(), .below.display())]
+    FileAsDirectory { file: PathBuf, below: PathBuf },
+    /// What the API server, or whoever keeps its objects, says.
+    #[error("{0}")]
+    Object(String),
+    #[error("configmap references non-existent config key: {0}")]
+    NoConfigKey(String),
+    #[error("references non-existent secret key: {0}")]
+    NoSecretKey(String),
+    #[error("ClusterTrustBundle projection requires either name or signerName to be set")]
+    BundleNobody,
+    /// Each with words of its own.
+    #[error("[{}]", texts(.0).join(", "))]
+    Several(Vec<StorageError>),
     #[error("invalid container mount point {0}")]
     MountPoint(String),
     #[error("cannot find volume {volume:?} to mount into container {container:?}")]
@@ -89,4 +109,34 @@ pub enum StorageError {
     RecursiveReadOnly(String),
     #[error("volume {0:?} is a block device, which is not supported yet")]
     Device(String),
+}
+
+fn texts(errors: &[StorageError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+impl StorageError {
+    /// All problems as one, each said once.
+    ///
+    /// # Errors
+    /// When there is any.
+    pub(crate) fn all_of(problems: Vec<Self>) -> Result<(), Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for problem in problems {
+            let parts = match problem {
+                Self::Several(parts) => parts,
+                one => vec![one],
+            };
+            for part in parts {
+                if !texts(&all).contains(&part.to_string()) {
+                    all.push(part);
+                }
+            }
+        }
+        match all.len() {
+            0 => Ok(()),
+            1 => Err(all.remove(0)),
+            _ => Err(Self::Several(all)),
+        }
+    }
 }

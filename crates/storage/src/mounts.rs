@@ -12,7 +12,7 @@ use rubelet_lifecycle::configuration::expansion::expand;
 use rubelet_model::volume_step::{VolumeAction, VolumeStep};
 use rubelet_wire::cri::v1::{ImageSpec, Mount, MountPropagation};
 
-use crate::layout::{DOWNWARD_API, EMPTY_DIR, PROJECTED, PodLayout};
+use crate::layout::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, PROJECTED, PodLayout, SECRET};
 use crate::volume::Kind;
 use crate::{StorageError, StorageNode};
 
@@ -109,6 +109,8 @@ fn host_directory(volume: &Volume, kind: Kind<'_>, layout: &PodLayout) -> Option
         Kind::EmptyDir(_) => Some(layout.volume(EMPTY_DIR, &volume.name)),
         Kind::HostPath(source) => Some(PathBuf::from(&source.path)),
         Kind::DownwardApi(_) => Some(layout.volume(DOWNWARD_API, &volume.name)),
+        Kind::ConfigMap(_) => Some(layout.volume(CONFIG_MAP, &volume.name)),
+        Kind::Secret(_) => Some(layout.volume(SECRET, &volume.name)),
         Kind::Projected(_) => Some(layout.volume(PROJECTED, &volume.name)),
         Kind::Image => None,
     }

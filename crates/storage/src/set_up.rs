@@ -6,19 +6,21 @@
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, Pod};
-use rubelet_model::volume_step::{
-    HostPathKind, Ownership, OwnershipPolicy, PayloadFile, VolumeAction, VolumeStep,
-};
+use rubelet_model::volume_step::{HostPathKind, Ownership, OwnershipPolicy, VolumeAction, VolumeStep};
 
+use crate::contents::{KeysOf, Sources, config_map_files, downward_files, projected_files, secret_files};
 use crate::empty_dir::{Medium, medium, memory_size};
-use crate::files::{FileDefaults, FileSources, downward_files, projected_files};
-use crate::layout::{DOWNWARD_API, EMPTY_DIR, PROJECTED, PodLayout};
+use crate::files::{FileDefaults, Files};
+use crate::layout::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, PROJECTED, PodLayout, SECRET};
 use crate::nested::nested_directories;
+use crate::objects::ObjectAnswers;
 use crate::volume::{Kind, used_volumes};
 use crate::{StorageError, StorageNode};
 
 const EMPTY_DIR_MODE: u32 = 0o777;
 const NESTED_MODE: u32 = 0o755;
+/// What the group of a volume adds to its directories.
+const SETGID: u32 = 0o2000;
 
 /// One volume of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +38,15 @@ pub struct SetUp {
     pub volumes: Vec<VolumeSetUp>,
 }
 
-/// Plans the volumes of a pod.
+/// Plans the volumes of a pod. The answers are those to [`crate::ObjectNeeds::of`] the same pod.
 #[must_use]
-pub fn plan_set_up(pod: &Pod, node: &StorageNode, layout: &PodLayout) -> SetUp {
-    let planner = Planner { pod, node, layout };
+pub fn plan_set_up(pod: &Pod, node: &StorageNode, layout: &PodLayout, answers: &ObjectAnswers) -> SetUp {
+    let planner = Planner {
+        pod,
+        node,
+        layout,
+        answers,
+    };
     let volumes = used_volumes(pod).map(|volume| {
         let kind = Kind::of(volume);
         VolumeSetUp {
@@ -70,14 +77,18 @@ struct Planner<'a> {
     pod: &'a Pod,
     node: &'a StorageNode,
     layout: &'a PodLayout,
+    answers: &'a ObjectAnswers,
+}
+
+/// Where the files of a volume are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    OnDisk,
+    InMemory,
 }
 
 impl Planner<'_> {
     fn actions(&self, name: &str, kind: Kind<'_>) -> Result<Vec<VolumeAction>, StorageError> {
-        let sources = FileSources {
-            pod: self.pod,
-            node: self.node,
-        };
         match kind {
             Kind::EmptyDir(source) => {
                 let medium = medium(source, self.pod, self.node)?;
@@ -87,21 +98,51 @@ impl Planner<'_> {
             }
             Kind::HostPath(source) => host_path(source),
             Kind::DownwardApi(source) => {
-                let defaults = FileDefaults {
-                    mode: source.default_mode,
-                    user: source.default_user,
-                };
                 let items = source.items.as_deref().unwrap_or_default();
-                let files = downward_files(items, defaults, sources)?;
-                self.written(DOWNWARD_API, name, files)
+                let defaults = self.defaults(source.default_mode, source.default_user);
+                let add = |files: &mut Files| downward_files(items, defaults, self.sources(), files);
+                self.written(DOWNWARD_API, name, Kept::InMemory, add)
+            }
+            Kind::ConfigMap(source) => {
+                let keys = KeysOf {
+                    name: &source.name,
+                    items: source.items.as_ref(),
+                    optional: source.optional,
+                };
+                let defaults = self.defaults(source.default_mode, source.default_user);
+                let add = |files: &mut Files| config_map_files(keys, defaults, self.sources(), files);
+                self.written(CONFIG_MAP, name, Kept::OnDisk, add)
+            }
+            Kind::Secret(source) => {
+                let keys = KeysOf {
+                    name: source.secret_name.as_deref().unwrap_or_default(),
+                    items: source.items.as_ref(),
+                    optional: source.optional,
+                };
+                let defaults = self.defaults(source.default_mode, source.default_user);
+                let add = |files: &mut Files| secret_files(keys, defaults, self.sources(), files);
+                self.written(SECRET, name, Kept::InMemory, add)
             }
             Kind::Projected(source) => {
-                let files = projected_files(source, sources)?;
-                self.written(PROJECTED, name, files)
+                let defaults = self.defaults(source.default_mode, source.default_user);
+                let add = |files: &mut Files| projected_files(name, source, defaults, self.sources(), files);
+                self.written(PROJECTED, name, Kept::InMemory, add)
             }
             // The runtime mounts it.
             Kind::Image => Ok(Vec::new()),
         }
+    }
+
+    fn sources(&self) -> Sources<'_> {
+        Sources {
+            pod: self.pod,
+            node: self.node,
+            answers: self.answers,
+        }
+    }
+
+    fn defaults(&self, mode: Option<i32>, user: Option<i64>) -> FileDefaults {
+        FileDefaults::new(mode, user, self.pod, self.node)
     }
 
     fn empty_dir(&self, name: &str, medium: Medium, mode: u32) -> Vec<VolumeAction> {
@@ -146,37 +187,42 @@ impl Planner<'_> {
         actions
     }
 
-    /// Files in memory, switched over at once when they change.
+    /// Files that are switched over at once when they change.
     fn written(
         &self,
         plugin: &str,
         name: &str,
-        files: Vec<PayloadFile>,
+        kept: Kept,
+        add: impl FnOnce(&mut Files) -> Result<(), StorageError>,
     ) -> Result<Vec<VolumeAction>, StorageError> {
+        let mut files = Files::default();
+        add(&mut files)?;
+        let files = files.finish()?;
         let directory = self.layout.volume(plugin, name);
-        let mut actions = vec![
-            VolumeAction::MakeDirectory {
-                path: directory.clone(),
-                mode: EMPTY_DIR_MODE,
-            },
-            VolumeAction::MountTmpfs {
-                target: directory.clone(),
-                size_bytes: memory_size(self.pod, self.node, None)?,
-            },
-            VolumeAction::MarkReady {
-                marker: self.layout.wrapped_marker(name),
-            },
-        ];
+        let ownership = self.ownership(true);
+        // So that directories that have their group keep what it added.
+        let with_group = |mode: u32| mode | ownership.map_or(0, |_| SETGID);
+        let make = |path: PathBuf, mode: u32| VolumeAction::MakeDirectory { path, mode };
+        let mut actions = match kept {
+            Kept::OnDisk => vec![make(directory.clone(), with_group(EMPTY_DIR_MODE))],
+            Kept::InMemory => vec![
+                make(directory.clone(), EMPTY_DIR_MODE),
+                VolumeAction::MountTmpfs {
+                    target: directory.clone(),
+                    size_bytes: memory_size(self.pod, self.node, None)?,
+                },
+            ],
+        };
+        actions.push(VolumeAction::MarkReady {
+            marker: self.layout.wrapped_marker(name),
+        });
         for nested in nested_directories(self.pod, name)? {
-            actions.push(VolumeAction::MakeDirectory {
-                path: directory.join(nested),
-                mode: NESTED_MODE,
-            });
+            actions.push(make(directory.join(nested), with_group(NESTED_MODE)));
         }
         actions.push(VolumeAction::WritePayload {
             target: directory,
             files,
-            ownership: self.ownership(true),
+            ownership,
         });
         Ok(actions)
     }

@@ -5,8 +5,10 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, Pod, ProjectedVolumeSource, Volume,
-    VolumeDevice, VolumeMount,
+    ClusterTrustBundleProjection, ConfigMapProjection, ConfigMapVolumeSource, DownwardAPIProjection,
+    DownwardAPIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, Pod, PodCertificateProjection,
+    ProjectedVolumeSource, SecretProjection, SecretVolumeSource, ServiceAccountTokenProjection, Volume,
+    VolumeDevice, VolumeMount, VolumeProjection,
 };
 use rubelet_lifecycle::configuration::unsupported_volumes::volume_type;
 
@@ -17,6 +19,8 @@ pub(crate) enum Kind<'a> {
     EmptyDir(&'a EmptyDirVolumeSource),
     HostPath(&'a HostPathVolumeSource),
     DownwardApi(&'a DownwardAPIVolumeSource),
+    ConfigMap(&'a ConfigMapVolumeSource),
+    Secret(&'a SecretVolumeSource),
     Projected(&'a ProjectedVolumeSource),
     Image,
 }
@@ -27,6 +31,8 @@ impl<'a> Kind<'a> {
             volume.empty_dir.as_ref().map(Kind::EmptyDir),
             volume.host_path.as_ref().map(Kind::HostPath),
             volume.downward_api.as_ref().map(Kind::DownwardApi),
+            volume.config_map.as_ref().map(Kind::ConfigMap),
+            volume.secret.as_ref().map(Kind::Secret),
             volume.projected.as_ref().map(Kind::Projected),
             volume.image.as_ref().map(|_| Kind::Image),
         ];
@@ -39,7 +45,11 @@ impl<'a> Kind<'a> {
     /// Whether every mount of it is read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         match self {
-            Self::DownwardApi(_) | Self::Projected(_) | Self::Image => true,
+            Self::DownwardApi(_)
+            | Self::ConfigMap(_)
+            | Self::Secret(_)
+            | Self::Projected(_)
+            | Self::Image => true,
             Self::EmptyDir(_) | Self::HostPath(_) => false,
         }
     }
@@ -47,9 +57,39 @@ impl<'a> Kind<'a> {
     /// Whether its files belong to the pod alone and get its SELinux label.
     pub(crate) fn is_managed(&self) -> bool {
         match self {
-            Self::EmptyDir(_) | Self::DownwardApi(_) | Self::Projected(_) => true,
+            Self::EmptyDir(_)
+            | Self::DownwardApi(_)
+            | Self::ConfigMap(_)
+            | Self::Secret(_)
+            | Self::Projected(_) => true,
             Self::HostPath(_) | Self::Image => false,
         }
+    }
+}
+
+/// One source of a projected volume.
+#[derive(Clone, Copy)]
+pub(crate) enum ProjectedSource<'a> {
+    Secret(&'a SecretProjection),
+    ConfigMap(&'a ConfigMapProjection),
+    Downward(&'a DownwardAPIProjection),
+    Token(&'a ServiceAccountTokenProjection),
+    Bundle(&'a ClusterTrustBundleProjection),
+    Certificate(&'a PodCertificateProjection),
+}
+
+impl<'a> ProjectedSource<'a> {
+    /// Nothing for a kind that is not known here.
+    pub(crate) fn of(projection: &'a VolumeProjection) -> Option<Self> {
+        let kinds = [
+            projection.secret.as_ref().map(Self::Secret),
+            projection.config_map.as_ref().map(Self::ConfigMap),
+            projection.downward_api.as_ref().map(Self::Downward),
+            projection.service_account_token.as_ref().map(Self::Token),
+            projection.cluster_trust_bundle.as_ref().map(Self::Bundle),
+            projection.pod_certificate.as_ref().map(Self::Certificate),
+        ];
+        kinds.into_iter().flatten().next()
     }
 }
 

@@ -13,6 +13,7 @@ pub mod bare_pod;
 pub mod bench;
 pub mod cache;
 pub mod cgroup_tree;
+pub mod cluster;
 pub mod cni;
 pub mod conformance;
 pub mod containerd;

@@ -47,6 +47,8 @@ const LIST_AGE: Duration = Duration::from_millis(40);
 const TAIL_LINES: usize = 40;
 /// Processes that a pod may have: room for every test but the one that asks for more.
 pub const POD_PIDS_LIMIT: i64 = 300;
+/// The label of a scope's first node, which most scopes have alone.
+const ONLY_NODE: &str = "node";
 
 /// How a node differs from the plain one.
 pub struct Options {
@@ -55,6 +57,8 @@ pub struct Options {
     pub configuration: Value,
     /// Added to the command line.
     pub arguments: Vec<String>,
+    /// Tells the nodes of one scope apart: the first word of the name, and the directory below the scope's.
+    pub label: String,
 }
 
 impl Options {
@@ -64,6 +68,36 @@ impl Options {
             kubelet,
             configuration: json!({}),
             arguments: Vec::new(),
+            label: ONLY_NODE.to_owned(),
+        }
+    }
+
+    /// What the node is called.
+    pub fn node_name(&self, scope: &Scope) -> String {
+        format!("{}-{}", self.label, scope.id())
+    }
+
+    /// The same for one more node of the scope.
+    #[must_use]
+    pub fn labelled(mut self, label: &str) -> Self {
+        label.clone_into(&mut self.label);
+        self
+    }
+
+    /// The cgroup that everything of the node is below. One more node in a scope has one below the scope's.
+    fn cgroup_root(&self, scope: &Scope) -> String {
+        if self.label == ONLY_NODE {
+            scope.cgroup_root()
+        } else {
+            format!("{}/{}", scope.cgroup_root(), self.label)
+        }
+    }
+
+    fn log(&self, scope: &Scope) -> PathBuf {
+        if self.label == ONLY_NODE {
+            scope.path("logs/kubelet.log")
+        } else {
+            scope.path(&format!("logs/kubelet-{}.log", self.label))
         }
     }
 
@@ -100,13 +134,13 @@ impl Node {
 
     /// The same without starting the kubelet.
     pub fn create(scope: &Scope, endpoint: &str, options: Options) -> Result<Self> {
-        let dir = scope.path("node");
+        let dir = scope.path(&options.label);
         for directory in ["manifests", "root", "pki", "pod-logs", "volume-plugins"] {
             fs::create_dir_all(dir.join(directory)).with_context(|| format!("create {directory}"))?;
         }
         peer::share(&dir.join("root"))?;
         let (read_only, healthz) = (scope.port()?, scope.port()?);
-        let mut configuration = configuration(&dir, endpoint, &scope.cgroup_root());
+        let mut configuration = configuration(&dir, endpoint, &options.cgroup_root(scope));
         configuration["port"] = json!(scope.port()?);
         configuration["readOnlyPort"] = json!(read_only);
         configuration["healthzPort"] = json!(healthz);
@@ -114,12 +148,12 @@ impl Node {
             configuration[field] = value.clone();
         }
         if configuration["cgroupsPerQOS"] == true {
-            CgroupTree::at(scope.cgroup_root()).make()?;
+            CgroupTree::at(options.cgroup_root(scope)).make()?;
         }
         let file = dir.join("kubelet.yaml");
         // Every JSON document is a YAML document.
         fs::write(&file, serde_json::to_vec_pretty(&configuration)?).context("write the configuration")?;
-        let name = format!("node-{}", scope.id());
+        let (name, log) = (options.node_name(scope), options.log(scope));
         let mut arguments = vec![
             format!("--config={}", file.display()),
             format!("--root-dir={}", dir.join("root").display()),
@@ -129,7 +163,7 @@ impl Node {
         arguments.extend(options.arguments);
         Ok(Self {
             name,
-            log: scope.path("logs/kubelet.log"),
+            log,
             dir,
             kubelet: options.kubelet,
             arguments,

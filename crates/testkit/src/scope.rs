@@ -110,7 +110,8 @@ impl Scope {
         let start = u16::try_from(std::process::id() % u32::from(span)).unwrap_or(0);
         for step in 0..span {
             let port = PORTS.start + (start + step) % span;
-            if TcpListener::bind(("127.0.0.1", port)).is_ok() && self.claim(&port.to_string())? {
+            // The claim comes first: a port that is tried here must not be one that another test is about to serve on.
+            if self.claim(&port.to_string())? && TcpListener::bind(("127.0.0.1", port)).is_ok() {
                 return Ok(port);
             }
         }

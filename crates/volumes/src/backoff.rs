@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rubelet_ports::Moment;
 
+use crate::record::Fingerprint;
+
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 
@@ -13,6 +15,8 @@ pub(crate) struct Backoff {
     pause: Duration,
     failed_at: Moment,
     pub(crate) message: String,
+    /// The steps that failed; nothing when there was no plan.
+    pub(crate) attempt: Option<Fingerprint>,
 }
 
 impl Backoff {
@@ -23,7 +27,13 @@ impl Backoff {
             pause,
             failed_at,
             message,
+            attempt: None,
         }
+    }
+
+    /// The same, of these steps.
+    pub(crate) fn of_attempt(self, attempt: Option<Fingerprint>) -> Self {
+        Self { attempt, ..self }
     }
 
     /// The time until the next try; zero when it may begin.

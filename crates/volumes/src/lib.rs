@@ -1,13 +1,15 @@
 //! Volumes of pods on the node: set up before containers start, mounted into them, taken down after them.
 //!
 //! Owns what is known to stand, the backoff of each volume that failed, and the events about it. What has to be done is planned
-//! by `storage`; how it is done is behind the ports. It must not know the agent: it meets it at [`PodVolumes`].
+//! by `storage`; how it is done, and where the objects that volumes show come from, is behind the ports. It must not know the
+//! agent: it meets it at [`PodVolumes`].
 //!
 //! Work on one pod's volumes goes one after the other, under the pod's own lock, and goes on when whoever asked for it has gone:
 //! so what is taken down is never taken down under somebody who still sets it up. Nothing is kept over a restart: what stands is
 //! told by the disk and the mount table.
 
 mod backoff;
+mod collect;
 mod record;
 mod set_up;
 mod tear_down;
@@ -21,8 +23,8 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{
-    Clock, EventRecorder, MountRequest, PodVolumes, Spawner, VolumeBatch, VolumeFailure, VolumeHostReader,
-    VolumeHostWriter, VolumeStepError,
+    Clock, EventRecorder, MountRequest, PodObjects, PodVolumes, Spawner, VolumeBatch, VolumeFailure,
+    VolumeHostReader, VolumeHostWriter, VolumeStepError,
 };
 use rubelet_storage::layout::pods_directory;
 use rubelet_storage::{MountInputs, PodLayout, StorageNode, plan_mounts, uses_volumes};
@@ -42,6 +44,8 @@ pub struct VolumesPorts {
     pub events: Arc<dyn EventRecorder>,
     pub reader: Arc<dyn VolumeHostReader>,
     pub writer: Arc<dyn VolumeHostWriter>,
+    /// Nobody on a node without an API server: then volumes that show its objects cannot be had.
+    pub objects: Option<Arc<dyn PodObjects>>,
 }
 
 /// What the actor is told once.

@@ -1,6 +1,7 @@
 //! What is known of each pod's volumes while this process lives.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use rubelet_model::observation::PodUid;
@@ -9,11 +10,31 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::backoff::Backoff;
 
+/// What tells one list of steps from another. The lists themselves hold files, which are large and secret, and are not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint(u64);
+
+impl Fingerprint {
+    pub(crate) fn of(steps: &[VolumeStep]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        steps.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
+/// How well a volume is known that was set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// By these steps and none after them.
+    As(Fingerprint),
+    /// Later steps failed on the way: it can be used, with files of before or of now, and has to be brought up to date.
+    Behind,
+}
+
 /// One pod's volumes.
 #[derive(Default)]
 pub(crate) struct Record {
-    /// The steps that made each volume what it is.
-    pub(crate) standing: BTreeMap<String, Vec<VolumeStep>>,
+    pub(crate) standing: BTreeMap<String, Standing>,
     pub(crate) failures: BTreeMap<String, Backoff>,
     /// Failures of the end in a row.
     pub(crate) end_failure: Option<Backoff>,

@@ -1,18 +1,20 @@
 //! Bringing a pod's volumes to what they should be.
 //!
-//! Owns which volumes need work now, and what is told of failures.
+//! Owns which volumes need work now, and what is told of failures. A volume that stands goes on to stand when it cannot be
+//! brought up to date: its files are of before then, the pod is told by an event, and its containers may start.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::volume_step::VolumeStep;
-use rubelet_ports::{PodEvent, VolumeBatch, VolumeFailure};
-use rubelet_storage::{VolumeSetUp, plan_set_up};
+use rubelet_ports::{Moment, PodEvent, VolumeBatch, VolumeFailure};
+use rubelet_storage::{StorageError, VolumeSetUp, plan_set_up};
 
 use crate::backoff::Backoff;
-use crate::record::Record;
+use crate::record::{Fingerprint, Record, Standing};
 use crate::{Inner, STEPS_DEADLINE, uid_of};
 
 /// Upstream's reason for a volume that cannot be had.
@@ -25,109 +27,169 @@ struct Work {
     own: Vec<VolumeStep>,
     /// Each by itself: the path is the node's, and may hang.
     elsewhere: Vec<VolumeBatch>,
-    /// Steps by volume, to be remembered when they went well.
-    steps: BTreeMap<String, Vec<VolumeStep>>,
+    /// By volume, to be remembered when it went well.
+    attempts: BTreeMap<String, Fingerprint>,
+    /// Why volumes cannot be had.
+    failed: BTreeMap<String, String>,
 }
 
 impl Work {
-    fn batches(self, key: &Path) -> (Vec<VolumeBatch>, BTreeMap<String, Vec<VolumeStep>>) {
-        let mut batches = self.elsewhere;
+    fn add(&mut self, host_path: Option<PathBuf>, steps: Vec<VolumeStep>) {
+        match host_path {
+            _ if steps.is_empty() => {}
+            None => self.own.extend(steps),
+            Some(path) => self.elsewhere.push(VolumeBatch {
+                key: path,
+                steps,
+                deadline: STEPS_DEADLINE,
+            }),
+        }
+    }
+
+    fn batches(&mut self, key: &Path) -> Vec<VolumeBatch> {
+        let mut batches = std::mem::take(&mut self.elsewhere);
         if !self.own.is_empty() {
             batches.push(VolumeBatch {
                 key: key.to_owned(),
-                steps: self.own,
+                steps: std::mem::take(&mut self.own),
                 deadline: STEPS_DEADLINE,
             });
         }
-        (batches, self.steps)
+        batches
     }
 }
 
-impl Inner {
-    pub(crate) async fn set_up(&self, pod: &Pod) -> Result<(), VolumeFailure> {
-        let uid = uid_of(pod);
-        let layout = self.layout(&uid);
-        let mut record = self.lock(&uid).await;
-        let plan = plan_set_up(pod, &self.node, &layout);
-        let now = self.ports.clock.moment();
+impl Record {
+    /// What has to be done now for volumes that are to be like this.
+    fn work(&mut self, volumes: Vec<VolumeSetUp>, now: Moment) -> Work {
         let mut work = Work::default();
-        let mut failed: BTreeMap<String, String> = BTreeMap::new();
-        record
-            .failures
-            .retain(|name, _| plan.volumes.iter().any(|one| one.volume == *name));
+        self.failures
+            .retain(|name, _| volumes.iter().any(|one| one.volume == *name));
         for VolumeSetUp {
             volume,
             host_path,
             plan,
-        } in plan.volumes
+        } in volumes
         {
-            let is_waiting = record
-                .failures
-                .get(&volume)
-                .is_some_and(|backoff| !backoff.remaining(now).is_zero());
             match plan {
-                Ok(steps) if record.standing.get(&volume) == Some(&steps) => {
-                    record.failures.remove(&volume);
-                }
-                Ok(_) | Err(_) if is_waiting => {}
-                Err(error) => {
-                    failed.insert(volume, error.to_string());
-                }
                 Ok(steps) => {
-                    work.steps.insert(volume, steps.clone());
-                    match host_path {
-                        _ if steps.is_empty() => {}
-                        None => work.own.extend(steps),
-                        Some(path) => work.elsewhere.push(VolumeBatch {
-                            key: path,
-                            steps,
-                            deadline: STEPS_DEADLINE,
-                        }),
+                    let attempt = Fingerprint::of(&steps);
+                    if !self.is_settled(&volume, attempt, now) {
+                        work.attempts.insert(volume, attempt);
+                        work.add(host_path, steps);
+                    }
+                }
+                Err(error) => {
+                    if !self.is_known(&volume, &error, now) {
+                        work.failed.insert(volume, error.to_string());
                     }
                 }
             }
         }
-        let (batches, steps) = work.batches(layout.directory());
+        work
+    }
+
+    /// Whether these steps are done already, or failed and wait for their next try. Other steps do not wait: the object that
+    /// was missing or wrong is there now.
+    fn is_settled(&mut self, volume: &str, attempt: Fingerprint, now: Moment) -> bool {
+        if self.standing.get(volume) == Some(&Standing::As(attempt)) {
+            self.failures.remove(volume);
+            return true;
+        }
+        self.failures
+            .get(volume)
+            .is_some_and(|failure| failure.attempt == Some(attempt) && !failure.remaining(now).is_zero())
+    }
+
+    /// Whether it was told a short time ago that there is no plan. The newest reason is the one that the pod waits for.
+    fn is_known(&mut self, volume: &str, error: &StorageError, now: Moment) -> bool {
+        let waiting = self.failures.get_mut(volume);
+        let Some(failure) = waiting.filter(|failure| !failure.remaining(now).is_zero()) else {
+            return false;
+        };
+        failure.message = message(volume, &error.to_string());
+        failure.attempt = None;
+        true
+    }
+}
+
+fn message(volume: &str, problem: &str) -> String {
+    format!("MountVolume.SetUp failed for volume {volume:?} : {problem}")
+}
+
+impl Inner {
+    pub(crate) async fn set_up(&self, pod: &Arc<Pod>) -> Result<(), VolumeFailure> {
+        let uid = uid_of(pod);
+        let layout = self.layout(&uid);
+        // Held from the first question on, so that files never go back to what was asked earlier.
+        let mut record = self.lock(&uid).await;
+        let answers = self.collect(pod).await;
+        let plan = plan_set_up(pod, &self.node, &layout, &answers);
+        drop(answers);
+        let mut work = record.work(plan.volumes, self.ports.clock.moment());
+        let batches = work.batches(layout.directory());
         if !batches.is_empty() {
             for error in self.execute(batches).await {
                 tracing::debug!(
                     pod = %uid, volume = error.volume, step = error.step, path = %error.path.display(), kind = ?error.kind,
                     %error, "A volume cannot be set up"
                 );
-                failed.entry(error.volume).or_insert(error.message);
+                work.failed.entry(error.volume).or_insert(error.message);
             }
         }
-        for (volume, steps) in steps {
-            if !failed.contains_key(&volume) {
-                record.failures.remove(&volume);
-                record.standing.insert(volume, steps);
+        let Work { attempts, failed, .. } = work;
+        for (volume, attempt) in &attempts {
+            if !failed.contains_key(volume) {
+                record.failures.remove(volume);
+                record.standing.insert(volume.clone(), Standing::As(*attempt));
             }
         }
-        self.note_failures(pod, &mut record, failed);
+        self.note_failures(pod, &mut record, failed, &attempts);
         self.outcome(&record)
     }
 
-    fn note_failures(&self, pod: &Pod, record: &mut Record, failed: BTreeMap<String, String>) {
+    fn note_failures(
+        &self,
+        pod: &Pod,
+        record: &mut Record,
+        failed: BTreeMap<String, String>,
+        attempts: &BTreeMap<String, Fingerprint>,
+    ) {
         let now = self.ports.clock.moment();
         for (volume, problem) in failed {
-            let message = format!("MountVolume.SetUp failed for volume {volume:?} : {problem}");
+            let message = message(&volume, &problem);
+            let attempt = attempts.get(&volume).copied();
+            let before = record.failures.get(&volume);
+            let is_news = before.is_none_or(|before| before.message != message);
+            let standing = record.standing.get_mut(&volume);
+            if standing.is_some() && is_news {
+                tracing::warn!(
+                    pod = %uid_of(pod), volume, problem, "Files of a volume are not brought up to date"
+                );
+            }
+            if let (Some(standing), Some(_)) = (standing, attempt) {
+                *standing = Standing::Behind;
+            }
             self.ports
                 .events
                 .record(pod, PodEvent::warning(FAILED_MOUNT, message.clone()));
-            // What stood before may be half changed.
-            record.standing.remove(&volume);
-            let backoff = Backoff::after(record.failures.get(&volume), now, message);
+            let backoff = Backoff::after(before, now, message).of_attempt(attempt);
             record.failures.insert(volume, backoff);
         }
     }
 
+    /// What containers have to wait for: volumes that never stood.
     fn outcome(&self, record: &Record) -> Result<(), VolumeFailure> {
         let now = self.ports.clock.moment();
-        let first: Option<Duration> = record.failures.values().map(|one| one.remaining(now)).min();
+        let missing = || {
+            let failures = record.failures.iter();
+            failures.filter(|(volume, _)| !record.standing.contains_key(*volume))
+        };
+        let first: Option<Duration> = missing().map(|(_, one)| one.remaining(now)).min();
         let Some(first) = first else {
             return Ok(());
         };
-        let messages: Vec<&str> = record.failures.values().map(|one| one.message.as_str()).collect();
+        let messages: Vec<&str> = missing().map(|(_, one)| one.message.as_str()).collect();
         Err(VolumeFailure {
             message: messages.join("; "),
             retry_at: Some(self.ports.clock.now().plus(first)),

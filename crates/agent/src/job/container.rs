@@ -193,10 +193,20 @@ impl PodJob {
                     "ErrImagePull" => Retry::At(self.now().plus(IN_FLIGHT_LOOK)),
                     _ => failure.retry_at.map_or(Retry::Later, Retry::At),
                 };
-                self.start_failed(&container.name, failure.reason, &failure.message);
+                let mut message = failure.message;
+                if self.has_pull_secrets() {
+                    message.push_str(" (the pod's imagePullSecrets are not used yet)");
+                }
+                self.start_failed(&container.name, failure.reason, &message);
                 Ok(Err(retry))
             }
         }
+    }
+
+    fn has_pull_secrets(&self) -> bool {
+        let spec = self.pod.spec.as_ref();
+        spec.and_then(|spec| spec.image_pull_secrets.as_ref())
+            .is_some_and(|secrets| !secrets.is_empty())
     }
 
     /// Remembers why the container waits.
@@ -227,6 +237,7 @@ impl PodJob {
     ) -> Result<Started, Stop> {
         const CONFIG_ERROR: &str = "CreateContainerConfigError";
         let name = start.container.name.clone();
+        self.ensure_place().await?;
         self.ensure_own_users().await?;
         let shared = Arc::clone(&self.shared);
         let files = create_container_files(&shared, &self.pod, &self.uid, &start.container, &sandbox.ips);
@@ -234,16 +245,24 @@ impl PodJob {
             Ok(files) => files,
             Err(error) => return Ok(self.refuse(&name, CONFIG_ERROR, &error.to_string(), Retry::Later)),
         };
-        let env_files = self.env_files(&start.container).await?;
+        let variables = match self.variables(&start.container).await? {
+            Ok(variables) => variables,
+            Err(problem) => {
+                let soon = Retry::At(self.now().plus(IN_FLIGHT_LOOK));
+                return Ok(self.refuse(&name, CONFIG_ERROR, &problem, soon));
+            }
+        };
         let mounts =
-            self.container_mounts(&start.container, start.volume_images.clone(), sandbox, &env_files);
+            self.container_mounts(&start.container, start.volume_images.clone(), sandbox, &variables);
         let mounts = match mounts.await? {
             Ok(mounts) => mounts,
             Err(failure) => return Ok(self.refuse(&name, CONFIG_ERROR, &failure.message, Retry::Later)),
         };
         let inputs = ContainerInputs {
             mounts,
-            env_files,
+            env_files: variables.files,
+            env_objects: variables.objects,
+            service_environment: variables.services,
             ..self.inputs(start, sandbox, image, files)
         };
         let config = match container_config(&self.pod, &start.container, &shared.settings.node, &inputs) {

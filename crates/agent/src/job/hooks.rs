@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Either, select};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use rubelet_lifecycle::hooks::{
     FAILED_POST_START, FAILED_PRE_STOP, HTTP_FALLBACK, Hook, HttpHook, POST_START_ERROR, post_start,
@@ -14,7 +16,7 @@ use rubelet_lifecycle::plan::{KillContainer, KillReason};
 use rubelet_lifecycle::pod_state::Retry;
 use rubelet_lifecycle::termination::{ContainerStop, StopCause, stop_container};
 use rubelet_model::observation::{ContainerId, ContainerObservation, ContainerState};
-use rubelet_ports::{HttpCall, HttpCallError, HttpPurpose, HttpScheme, PodEvent, within};
+use rubelet_ports::{HttpCall, HttpCallError, HttpPurpose, HttpScheme, PodEvent};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::container::Started;
@@ -35,6 +37,15 @@ impl HookFailure {
             output: String::new(),
         }
     }
+}
+
+/// What became of a preStop hook.
+#[derive(Default)]
+pub(super) struct PreStop<'a> {
+    /// How long it was waited for.
+    pub(super) seconds: i64,
+    /// One that took the whole grace period goes on until its container ends. A call that is dropped would end it at once.
+    pub(super) rest: Option<BoxFuture<'a, ()>>,
 }
 
 impl PodJob {
@@ -72,11 +83,10 @@ impl PodJob {
         Ok(Err(Retry::At(self.now().plus(IN_FLIGHT_LOOK))))
     }
 
-    /// Runs the hook of a container that is about to be stopped, for as long as its grace period. The answer is the time
-    /// that it took, in whole seconds.
-    pub(super) async fn run_pre_stop(&self, hook: &Hook, stop: &ContainerStop) -> i64 {
+    /// Runs the hook of a container that is about to be stopped, for as long as its grace period.
+    pub(super) async fn run_pre_stop<'a>(&'a self, hook: &'a Hook, stop: &'a ContainerStop) -> PreStop<'a> {
         if self.work.pre_stops.has(&stop.id) {
-            return 0;
+            return PreStop::default();
         }
         let clock = Arc::clone(&self.ports().clock);
         let begun = clock.moment();
@@ -86,23 +96,32 @@ impl PodJob {
             .map(|seen| seen.ips.clone())
             .unwrap_or_default();
         let limit = Duration::from_secs(u64::try_from(stop.grace_seconds).unwrap_or(0));
-        let run = within(clock.as_ref(), limit, self.run_hook(hook, &stop.id, &ips));
+        let run = async move { self.run_hook(hook, &stop.id, &ips).await }.boxed();
+        let ended = async {
+            match select(run, clock.sleep(limit)).await {
+                Either::Left((result, _)) => Ok(result),
+                Either::Right(((), rest)) => Err(rest),
+            }
+        };
         let what = format!("the preStop hook of container {}", stop.name);
-        match self.waits.named(what, run).await {
-            Ok(Ok(())) => {}
+        let rest = match self.waits.named(what, ended).await {
+            Ok(Ok(())) => None,
             Ok(Err(_)) => {
                 let event = PodEvent::warning(FAILED_PRE_STOP, "PreStopHook failed");
                 self.record(event.of_container(&stop.name));
+                None
             }
-            Err(elapsed) => {
-                tracing::warn!(pod = %self.uid, container = stop.name, %elapsed, "The preStop hook took the whole grace period");
+            Err(rest) => {
+                tracing::warn!(pod = %self.uid, container = stop.name, "The preStop hook took the whole grace period");
+                Some(rest.map(drop).boxed())
             }
-        }
+        };
         let containers = self.seen.as_ref().map(|seen| seen.containers.as_slice());
         let is_known = |id: &ContainerId| containers.unwrap_or_default().iter().any(|one| one.id == *id);
         self.work.pre_stops.retain(is_known);
         self.work.pre_stops.add(stop.id.clone());
-        i64::try_from(clock.moment().since(begun).as_secs()).unwrap_or(i64::MAX)
+        let seconds = i64::try_from(clock.moment().since(begun).as_secs()).unwrap_or(i64::MAX);
+        PreStop { seconds, rest }
     }
 
     async fn run_hook(&self, hook: &Hook, id: &ContainerId, ips: &[String]) -> Result<(), HookFailure> {

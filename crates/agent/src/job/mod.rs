@@ -9,6 +9,7 @@ mod container;
 mod env_files;
 mod files;
 mod hooks;
+mod objects;
 mod own_users;
 mod pre_stops;
 mod probes;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use rubelet_lifecycle::backoff::CrashBackoff;
 use rubelet_lifecycle::plan::{InFlightContainer, InFlightSandbox};
 use rubelet_lifecycle::pod_state::{Job, Outcome, Retry};
@@ -40,6 +41,7 @@ use crate::observer::ObserverHandle;
 use crate::recorder::FlightRecorder;
 use crate::runtime_health::{self, RuntimeHealth};
 use crate::settings::{AgentPorts, AgentSettings};
+use crate::sources::Mirrors;
 use crate::user_ids::UserIds;
 use crate::waits::Waits;
 use pre_stops::PreStops;
@@ -59,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) settings: AgentSettings,
     pub(crate) observer: ObserverHandle,
     pub(crate) health: watch::Receiver<RuntimeHealth>,
+    /// What the API server has of static pods.
+    pub(crate) mirrors: watch::Receiver<Arc<Mirrors>>,
     /// Permits for starts against the runtime.
     pub(crate) starts: Arc<Semaphore>,
     /// Permits for stops.
@@ -77,14 +81,20 @@ pub(crate) struct PodWork {
     pub(crate) acted_at: Moment,
     /// Another pod of the same UID ended before: its containers go first.
     pub(crate) is_new_incarnation: bool,
+    /// The same: what the API server shows is the end of that other pod.
+    pub(crate) is_reborn: bool,
     /// A sandbox that was asked for, with an unknown outcome.
     pub(crate) sandbox_asked: Option<InFlightSandbox>,
+    /// The pod's cgroup and directories were made.
+    pub(crate) has_place: bool,
     /// Containers that were asked for, with an unknown outcome, by name.
     pub(crate) containers_asked: BTreeMap<String, InFlightContainer>,
     /// Containers that had their preStop hook.
     pub(crate) pre_stops: PreStops,
     /// The pod's range of user ids, once it has one.
     pub(crate) own_users: Option<UserNamespace>,
+    /// The runtime handler of its class, once that was looked up.
+    pub(crate) runtime_handler: Option<String>,
 }
 
 impl PodWork {
@@ -95,10 +105,13 @@ impl PodWork {
             status: None,
             acted_at: now,
             is_new_incarnation: false,
+            is_reborn: false,
             sandbox_asked: None,
+            has_place: false,
             containers_asked: BTreeMap::new(),
             pre_stops: PreStops::default(),
             own_users: None,
+            runtime_handler: None,
         }
     }
 }
@@ -141,6 +154,8 @@ pub(crate) struct PodJob {
     pub(crate) progress: mpsc::Sender<Progress>,
     /// Why the pod has to fail, if it has to.
     pub(crate) eviction: Option<Eviction>,
+    /// Why the pod does not get the resources that it asks for by now.
+    pub(crate) resize: Option<PodCondition>,
     pub(crate) restarted: bool,
     /// The last look.
     pub(crate) seen: Option<Arc<PodObservation>>,

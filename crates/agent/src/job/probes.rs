@@ -14,11 +14,13 @@ impl PodJob {
             ProbeReading::default()
         } else {
             let ip = self.pod_address(&observation.ips).unwrap_or_default();
+            let mirror = self.mirror_status();
+            let known = mirror.as_ref().or(self.pod.status.as_ref());
             self.ports().probes.show(ProbedPod {
                 pod: &self.pod,
                 observation,
                 ip: &ip,
-                last_status: self.work.status.as_ref().or(self.pod.status.as_ref()),
+                last_status: self.work.status.as_ref().or(known),
             })
         };
         let ProbeReading {

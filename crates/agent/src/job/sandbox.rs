@@ -88,16 +88,11 @@ impl PodJob {
         Ok(sandbox.config.clone().unwrap_or_default())
     }
 
-    /// Makes the sandbox, and meanwhile finds out which images are there.
-    pub(super) async fn create_sandbox(
-        &mut self,
-        change: &SandboxChange,
-        images: Option<BoxFuture<'static, PresentImages>>,
-        permit: &mut Option<OwnedSemaphorePermit>,
-    ) -> Result<(ActiveSandbox, PresentImages), Stop> {
-        if change.replaces.is_some() {
-            let text = "Pod sandbox changed, it will be killed and re-created.";
-            self.record(PodEvent::normal("SandboxChanged", text));
+    /// The pod's cgroup and directories, which everything of it is put into. A sandbox that was found may be what an earlier life
+    /// of the pod had asked for, and its place is gone with that life.
+    pub(super) async fn ensure_place(&mut self) -> Result<(), Stop> {
+        if self.work.has_place {
+            return Ok(());
         }
         let directories = create_pod_directories(&self.shared, &self.pod, &self.uid);
         let directories = self.read("the pod's directories", directories);
@@ -109,13 +104,31 @@ impl PodJob {
             self.record(PodEvent::warning("Failed", text));
             return Err(self.fail(error.to_string(), Retry::Later));
         }
+        self.work.has_place = true;
+        Ok(())
+    }
+
+    /// Makes the sandbox, and meanwhile finds out which images are there.
+    pub(super) async fn create_sandbox(
+        &mut self,
+        change: &SandboxChange,
+        images: Option<BoxFuture<'static, PresentImages>>,
+        permit: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<(ActiveSandbox, PresentImages), Stop> {
+        if change.replaces.is_some() {
+            let text = "Pod sandbox changed, it will be killed and re-created.";
+            self.record(PodEvent::normal("SandboxChanged", text));
+        }
+        let handler = self.runtime_handler().await?;
+        self.work.has_place = false;
+        self.ensure_place().await?;
         self.ensure_own_users().await?;
         let Sandbox { config, warnings } = self.make_config(change.attempt)?;
         for warning in warnings {
             self.record(PodEvent::warning(warning.reason(), warning.message()));
         }
         let writer = Arc::clone(&self.ports().runtime_writer);
-        let call = writer.run_pod_sandbox(config.clone(), "");
+        let call = writer.run_pod_sandbox(config.clone(), &handler);
         let images = async {
             match images {
                 Some(images) => images.await,

@@ -1,7 +1,7 @@
 //! The pod's status while a job runs.
 //!
-//! Owns the call of the pure derivation with what this node knows. Results of resizes and devices come with their own parts;
-//! until then they are empty.
+//! Owns the call of the pure derivation with what this node knows. Results of devices come with their own part; until then they are
+//! empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodStatus;
 use rubelet_lifecycle::restart::restarts_after_exit;
 use rubelet_lifecycle::status::{
-    Derived, NodeFacts, Phase, PodResources, Refusal, RuntimeFacts, StatusInputs, derive_status,
-    generate_status, phase_of,
+    Derived, NodeFacts, Phase, PodResources, Refusal, RuntimeFacts, Settling, StatusBase, StatusInputs,
+    derive_status, finished_status, generate_status, phase_of, settle,
 };
 use rubelet_model::observation::PodObservation;
 
@@ -27,16 +27,24 @@ impl PodJob {
         let settings = &self.shared.settings;
         let (no_resources, no_devices, no_images) =
             (PodResources::default(), BTreeMap::new(), BTreeMap::new());
+        let mirror = self.mirror_status();
+        // Without an API server upstream shows no addresses of the node either.
+        let has_api = self.shared.ports.api.is_some();
+        let host_ips = if has_api {
+            settings.node.node_ips.as_slice()
+        } else {
+            &[]
+        };
         let inputs = StatusInputs {
             pod: &self.pod,
             observation,
             previous: self.work.status.as_ref(),
-            mirror: None,
+            mirror: mirror.as_ref(),
             terminal: ended,
             eviction: self.eviction.as_ref(),
             start_failures: &self.work.start_failures,
             probes: &probes,
-            resize_conditions: &[],
+            resize_conditions: self.resize.as_slice(),
             qos_class: self.qos_class,
             pod_resources: &no_resources,
             allocated_resources_status: &no_devices,
@@ -46,7 +54,7 @@ impl PodJob {
                 recursive_read_only: self.supports_recursive_read_only(),
             },
             node: NodeFacts {
-                host_ips: &[],
+                host_ips,
                 prefers_ipv6: settings
                     .node
                     .node_ips
@@ -90,6 +98,34 @@ impl PodJob {
         }
         self.work.status = Some(status);
         phase
+    }
+
+    /// What the API server shows of a static pod.
+    pub(super) fn mirror_status(&self) -> Option<PodStatus> {
+        if self.work.is_reborn {
+            return None;
+        }
+        let mirrors = self.shared.mirrors.borrow();
+        mirrors
+            .mirror_of(&self.uid)
+            .and_then(|mirror| mirror.status.clone())
+    }
+
+    /// The last word: what has no known end has failed.
+    pub(super) async fn publish_end(&mut self) {
+        let last = self.work.status.as_ref();
+        let settling = Settling {
+            pod: &self.pod,
+            base: StatusBase::of(&self.pod, last, self.mirror_status().as_ref()),
+            force: true,
+            gates: self.shared.settings.status_gates,
+            now: self.now(),
+        };
+        let status = settle(&settling, finished_status(&self.pod, last)).status;
+        if last != Some(&status) {
+            self.tell(status.clone()).await;
+            self.work.status = Some(status);
+        }
     }
 
     /// The last status, in which the ends of containers that have a successor are history.

@@ -8,13 +8,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{BoxFuture, Either, join_all, select};
 use rubelet_lifecycle::plan::KillContainer;
 use rubelet_lifecycle::termination::{ContainerStop, PodStop, runtime_grace_seconds};
 use rubelet_model::observation::ContainerKind;
 use rubelet_ports::{PodEvent, RuntimeError, RuntimeErrorKind, within};
 use tokio::sync::{SemaphorePermit, watch};
 
+use super::hooks::PreStop;
 use super::{PERMIT_PATIENCE, PodJob, Stop};
 
 /// A container that ends on its signal takes less, also while the runtime is busy.
@@ -120,10 +121,11 @@ impl PodJob {
             let done = done.clone();
             async move {
                 self.record(PodEvent::normal("Killing", message).of_container(&stop.name));
-                let hook_seconds = match &stop.pre_stop {
+                let hook = match &stop.pre_stop {
                     Some(hook) => self.run_pre_stop(hook, &stop).await,
-                    None => 0,
+                    None => PreStop::default(),
                 };
+                let hook_seconds = hook.seconds;
                 let clock = Arc::clone(&self.ports().clock);
                 let begun = clock.moment();
                 let mut ended = done.subscribe();
@@ -136,7 +138,7 @@ impl PodJob {
                 let grace_seconds = runtime_grace_seconds(stop.grace_seconds, hook_seconds, waited);
                 let writer = &self.ports().runtime_writer;
                 let call = writer.stop_container(stop.id.as_str(), grace_seconds);
-                let result = not_found_is_fine(call.await);
+                let result = not_found_is_fine(beside(call, hook.rest).await);
                 // One that may still run keeps its sidecars, as long as there is time.
                 if result.is_ok() {
                     done.send_modify(|ended| {
@@ -184,6 +186,18 @@ impl PodJob {
                 stop.await
             }
         }
+    }
+}
+
+/// The call's answer; the other future is kept going meanwhile.
+async fn beside<T>(call: impl Future<Output = T>, other: Option<BoxFuture<'_, ()>>) -> T {
+    let call = std::pin::pin!(call);
+    match other {
+        None => call.await,
+        Some(other) => match select(call, other).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(((), call)) => call.await,
+        },
     }
 }
 

@@ -26,9 +26,11 @@ const MAX_ROUNDS: usize = 64;
 impl PodJob {
     pub(super) async fn sync(&mut self) -> Result<Outcome, Stop> {
         self.hold_cgroup();
+        self.register_objects();
         self.runtime_is_ready().await?;
         if self.work.is_new_incarnation {
             self.forget_incarnation().await?;
+            self.work.has_place = false;
             self.work.is_new_incarnation = false;
         }
         let mut last_plan = None;

@@ -55,10 +55,18 @@ impl PodJob {
 
     /// Lets go of what the pod used beside its containers. Containers, logs and directories are garbage from here on.
     pub(super) async fn clean_up(&mut self) -> Result<Outcome, Stop> {
+        if self.work.status.is_none() {
+            // It ended before this agent began.
+            self.runtime_is_ready().await?;
+            let observation = self.look().await?;
+            self.publish(&observation, true).await;
+        }
         self.ports().images.forget_pod(&self.uid);
         self.tear_down_volumes().await?;
+        self.unregister_objects();
         self.release_own_users().await?;
         self.remove_cgroup().await?;
+        self.publish_end().await;
         Ok(Outcome::Success)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use rubelet_lifecycle::configuration::ConfigurationError;
-use rubelet_lifecycle::configuration::environment::{EnvFiles, Sources, environment};
+use rubelet_lifecycle::configuration::environment::{Sources, environment};
 use rubelet_lifecycle::plan::{Action, Plan};
 use rubelet_lifecycle::pod_state::Retry;
 use rubelet_ports::{ImageRequest, MountRequest, VolumeFailure};
@@ -17,6 +17,7 @@ use rubelet_storage::{image_volumes, uses_volumes};
 use rubelet_wire::cri::v1::{ImageSpec, Mount};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::objects::Variables;
 use super::sandbox::ActiveSandbox;
 use super::{PodJob, Stop};
 
@@ -43,7 +44,8 @@ impl PodJob {
     /// Whether the runtime can make a mount read-only with everything below it.
     pub(super) fn supports_recursive_read_only(&self) -> bool {
         let health = self.shared.health.borrow();
-        let features = health.handlers.get("");
+        let handler = self.work.runtime_handler.as_deref().unwrap_or_default();
+        let features = health.handlers.get(handler);
         features.is_some_and(|features| features.recursive_read_only_mounts)
     }
 
@@ -118,7 +120,7 @@ impl PodJob {
         container: &Container,
         images: VolumeImages,
         sandbox: &ActiveSandbox,
-        env_files: &EnvFiles,
+        variables: &Variables,
     ) -> Result<Result<Vec<Mount>, VolumeFailure>, Stop> {
         let mut mounts = container.volume_mounts.iter().flatten();
         let is_plain = container.volume_devices.as_ref().is_none_or(Vec::is_empty);
@@ -127,7 +129,7 @@ impl PodJob {
         }
         let needs_environment = mounts.any(|mount| mount.sub_path_expr.is_some());
         let environment = if needs_environment {
-            match self.environment_of(container, &sandbox.ips, env_files) {
+            match self.environment_of(container, &sandbox.ips, variables) {
                 Ok(environment) => environment,
                 Err(error) => {
                     return Ok(Err(VolumeFailure {
@@ -155,24 +157,24 @@ impl PodJob {
         &self,
         container: &Container,
         pod_ips: &[String],
-        env_files: &EnvFiles,
+        variables: &Variables,
     ) -> Result<BTreeMap<String, String>, ConfigurationError> {
         let demand = PodDemand::read(&self.pod)?;
         let container_demand = demand.container(&container.name).cloned().unwrap_or_default();
-        let services = BTreeMap::new();
         let sources = Sources {
             pod: &self.pod,
             demand: &demand,
             container_demand: &container_demand,
             node: &self.shared.settings.node,
             pod_ips,
-            services: &services,
-            files: env_files,
+            services: &variables.services,
+            files: &variables.files,
+            objects: &variables.objects,
         };
         let made = environment(container, sources)?;
         Ok(made
             .iter()
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned()))
             .collect())
     }
 

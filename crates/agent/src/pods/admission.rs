@@ -7,6 +7,9 @@
 //! booked as it is and never judged again, also when all of them together are more than the node has. That is why nobody is
 //! judged before the runtime's first list. What a pod holds comes back when nothing of it can run any more.
 //!
+//! How the node is, is asked anew for every pod: labels, taints and devices of the Node object, and pressure. A pod that only
+//! the labels speak against waits for a second look at them (`second_look`).
+//!
 //! A refusal of a static pod is not its end: when others have ended, it is judged again. Nobody else would ever bring it
 //! back, whereas a pod of a cluster is made anew by its controller.
 
@@ -21,9 +24,11 @@ use rubelet_model::observation::PodUid;
 use rubelet_ports::PodEvent;
 use rubelet_resources::admission::capabilities::asks_runtime;
 use rubelet_resources::admission::preemption::{DISRUPTION_MESSAGE, PREEMPTED_MESSAGE, PREEMPTED_REASON};
-use rubelet_resources::admission::{Judgement, Ledger, Refusal};
+use rubelet_resources::admission::{Judgement, Ledger, Refusal, RuntimeFeatures};
+use tokio::sync::mpsc;
 
 use super::entry::{Refused, uid_of};
+use super::second_look::{Look, SecondLooks};
 use super::{Pods, problems_of};
 use crate::sources::PodChange;
 
@@ -31,7 +36,6 @@ use crate::sources::PodChange;
 pub(super) const NOT_SUPPORTED: &str = "NotSupported";
 
 /// Where pods stand that came and do not run yet.
-#[derive(Default)]
 pub(super) struct Admission {
     ledger: Ledger,
     pub(super) refused: BTreeMap<PodUid, Refused>,
@@ -39,6 +43,8 @@ pub(super) struct Admission {
     pub(super) unjudged: BTreeMap<PodUid, Timestamp>,
     /// Let in, and waiting for the end of those whose place they take.
     pub(super) heirs: BTreeMap<PodUid, Heir>,
+    /// Not let in by the labels that are known, and waiting for newer ones.
+    pub(super) looks: SecondLooks,
     /// Added again after their end: what that end has left says nothing about them.
     reborn: BTreeSet<PodUid>,
     /// What the runtime had something of when the agent started, until every source could ask for it.
@@ -56,9 +62,29 @@ pub(super) struct Heir {
 }
 
 impl Admission {
+    /// The receiver gets what second looks have shown.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Look>) {
+        let (looks, receiver) = SecondLooks::new();
+        let admission = Self {
+            ledger: Ledger::default(),
+            refused: BTreeMap::new(),
+            unjudged: BTreeMap::new(),
+            heirs: BTreeMap::new(),
+            looks,
+            reborn: BTreeSet::new(),
+            earlier: BTreeSet::new(),
+            departed: BTreeMap::new(),
+            has_more_room: false,
+        };
+        (admission, receiver)
+    }
+
     /// Whether something was decided about the pod, or will be.
     pub(super) fn knows(&self, uid: &PodUid) -> bool {
-        self.refused.contains_key(uid) || self.unjudged.contains_key(uid) || self.heirs.contains_key(uid)
+        self.refused.contains_key(uid)
+            || self.unjudged.contains_key(uid)
+            || self.heirs.contains_key(uid)
+            || self.looks.waiting.contains_key(uid)
     }
 
     /// Nobody wants the pod any more.
@@ -78,6 +104,7 @@ impl Admission {
     fn drop_pod(&mut self, uid: &PodUid) {
         self.refused.remove(uid);
         self.unjudged.remove(uid);
+        self.looks.forget(uid);
         self.reborn.remove(uid);
         if self.heirs.remove(uid).is_some() {
             self.release(uid);
@@ -129,20 +156,26 @@ impl Pods {
     }
 
     /// A source has a pod, new or changed.
-    pub(super) fn wanted(&mut self, uid: PodUid, pod: Arc<Pod>, kind: UpdateKind) {
+    pub(super) fn wanted(&mut self, uid: &PodUid, pod: Arc<Pod>, kind: UpdateKind) {
         self.desired.insert(uid.clone(), Arc::clone(&pod));
-        self.admission.take_departed(&uid);
-        if let Some(message) = problems_of(&pod, &self.shared.settings.node) {
+        self.admission.take_departed(uid);
+        let is_static = PodFacts::of(&pod).is_static;
+        if is_static && let Some(message) = problems_of(&pod, &self.shared.settings.node) {
             return self.refuse(uid, pod, not_supported(message), kind);
         }
-        if self.pods.contains_key(&uid) {
-            return self.update(&uid, kind);
+        if self.pods.contains_key(uid) {
+            return self.update(uid, kind);
         }
-        if self.admission.heirs.contains_key(&uid) {
+        if let Some(refused) = self.admission.refused.get_mut(uid).filter(|_| !is_static) {
+            // Its end is known to the cluster; whatever changes of it, it stays the end.
+            refused.pod = pod;
+            return self.report_refused(uid);
+        }
+        if self.admission.heirs.contains_key(uid) {
             // Its place is booked; what it is by then is what starts.
             return;
         }
-        self.let_in(&uid);
+        self.let_in(uid);
     }
 
     /// Decides about a desired pod that nothing runs of as far as the loop knows, and begins it if it may run.
@@ -150,7 +183,17 @@ impl Pods {
         let Some(pod) = self.desired.get(uid).cloned() else {
             return;
         };
-        if self.may_begin(uid, &pod) {
+        if self.may_begin(uid, &pod, None) {
+            self.update(uid, UpdateKind::Create);
+        }
+    }
+
+    /// As [`Self::let_in`], after a second look at the node.
+    pub(super) fn let_in_after_look(&mut self, uid: &PodUid, look: &Look) {
+        let Some(pod) = self.desired.get(uid).cloned() else {
+            return;
+        };
+        if self.may_begin(uid, &pod, Some(look)) {
             self.update(uid, UpdateKind::Create);
         }
     }
@@ -160,13 +203,14 @@ impl Pods {
         self.admission.reborn.insert(uid.clone());
         if let Some(message) = problems_of(pod, &self.shared.settings.node) {
             // While the last good version ran, this one was only noted.
-            self.note_refusal(uid.clone(), Arc::clone(pod), not_supported(message));
+            self.note_refusal(uid, Arc::clone(pod), not_supported(message));
             return false;
         }
-        self.may_begin(uid, pod)
+        self.may_begin(uid, pod, None)
     }
 
-    fn may_begin(&mut self, uid: &PodUid, pod: &Arc<Pod>) -> bool {
+    /// `look` is what a second look at the node has shown, if there was one.
+    fn may_begin(&mut self, uid: &PodUid, pod: &Arc<Pod>, look: Option<&Look>) -> bool {
         let features = self.shared.health.borrow().features;
         let now = self.now();
         if !self.are_names_known || features.is_none() && asks_runtime(pod) {
@@ -174,20 +218,42 @@ impl Pods {
             return false;
         }
         self.admission.unjudged.remove(uid);
-        let terms = &self.shared.settings.admission;
         let facts = PodFacts::of(pod);
         if self.admission.earlier.remove(uid) || self.may_live(uid) {
             // Its quantities were checked when the manifest was read.
-            if let Ok(holding) = terms.holding(pod) {
+            if let Ok(holding) = self.shared.settings.admission.holding(pod) {
                 self.admission.ledger.reserve(uid.clone(), holding);
             }
             self.admission.refused.remove(uid);
+            self.admission.looks.forget(uid);
             return true;
         }
         if facts.is_terminal || facts.is_deleted {
+            self.admission.looks.forget(uid);
             return true;
         }
-        match terms.judge(uid, pod, &self.admission.ledger, features.unwrap_or_default()) {
+        if let Some(message) = problems_of(pod, &self.shared.settings.node) {
+            self.note_refusal(uid, Arc::clone(pod), not_supported(message));
+            return false;
+        }
+        if self.admission.looks.waiting.contains_key(uid) {
+            return false;
+        }
+        let features = features.unwrap_or_default();
+        self.is_let_in(uid, pod, features, look)
+    }
+
+    /// Judges the pod and books what follows. The answer is whether it begins at once.
+    fn is_let_in(
+        &mut self,
+        uid: &PodUid,
+        pod: &Arc<Pod>,
+        features: RuntimeFeatures,
+        look: Option<&Look>,
+    ) -> bool {
+        let terms = &self.shared.settings.admission;
+        let view = self.shared.ports.node.view(look.and_then(Option::as_deref));
+        match terms.judge(uid, pod, &self.admission.ledger, features, &view) {
             Judgement::Fits(holding) => {
                 self.admission.ledger.reserve(uid.clone(), holding);
                 self.admission.refused.remove(uid);
@@ -199,8 +265,9 @@ impl Pods {
                 self.preempt(uid, &victims);
                 false
             }
-            Judgement::Refused(refusal) => {
-                self.note_refusal(uid.clone(), Arc::clone(pod), refusal);
+            Judgement::Mislabelled(_) if look.is_none() && self.look_twice(uid) => false,
+            Judgement::Refused(refusal) | Judgement::Mislabelled(refusal) => {
+                self.note_refusal(uid, Arc::clone(pod), refusal);
                 false
             }
         }
@@ -246,19 +313,19 @@ impl Pods {
                 is_for_now: true,
                 detail: None,
             };
-            self.note_refusal(uid.clone(), pod, refusal);
+            self.note_refusal(uid, pod, refusal);
         }
     }
 
     /// Says that the pod cannot run here. What already runs of it is left alone.
-    fn refuse(&mut self, uid: PodUid, pod: Arc<Pod>, refusal: Refusal, kind: UpdateKind) {
-        let Some(entry) = self.pods.get(&uid) else {
-            self.admission.drop_pod(&uid);
+    fn refuse(&mut self, uid: &PodUid, pod: Arc<Pod>, refusal: Refusal, kind: UpdateKind) {
+        let Some(entry) = self.pods.get(uid) else {
+            self.admission.drop_pod(uid);
             return self.note_refusal(uid, pod, refusal);
         };
         if entry.state.ending().is_some() {
             // When the old one is gone, the refusal is what is left.
-            return self.update(&uid, kind);
+            return self.update(uid, kind);
         }
         let event = PodEvent::warning(refusal.reason.clone(), refusal.message.clone());
         self.shared.ports.events.record(&pod, event);
@@ -267,15 +334,16 @@ impl Pods {
     }
 
     /// Remembers a refusal, and tells it unless it was told.
-    fn note_refusal(&mut self, uid: PodUid, pod: Arc<Pod>, refusal: Refusal) {
-        let before = self.admission.refused.get(&uid);
+    fn note_refusal(&mut self, uid: &PodUid, pod: Arc<Pod>, refusal: Refusal) {
+        let before = self.admission.refused.get(uid);
         let since = before.map_or_else(|| self.now(), |before| before.since);
         if before.is_none_or(|before| before.refusal.reason != refusal.reason) {
             let event = PodEvent::warning(refusal.reason.clone(), refusal.message.clone());
             self.shared.ports.events.record(&pod, event);
         }
         let refused = Refused { pod, refusal, since };
-        self.admission.refused.insert(uid, refused);
+        self.admission.refused.insert(uid.clone(), refused);
+        self.report_refused(uid);
     }
 
     /// The status of a refused pod.
@@ -320,7 +388,7 @@ impl Pods {
         }
     }
 
-    fn by_age(&self, mut uids: Vec<PodUid>) -> Vec<PodUid> {
+    pub(super) fn by_age(&self, mut uids: Vec<PodUid>) -> Vec<PodUid> {
         uids.sort_by_cached_key(|uid| {
             let pod = self.desired.get(uid);
             pod.and_then(|pod| pod.metadata.creation_timestamp.clone())

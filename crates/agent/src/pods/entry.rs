@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
+use rubelet_lifecycle::allocation::Allocation;
 use rubelet_lifecycle::pod_state::PodState;
-use rubelet_lifecycle::status::{Eviction, StatusGates, published_status};
+use rubelet_lifecycle::status::{Eviction, StatusGates, is_api_pod, published_status, reported_status};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, PodUid, SandboxObservation};
 use rubelet_ports::Moment;
@@ -26,8 +27,12 @@ pub(super) struct RunningJob {
 }
 
 pub(super) struct Entry {
-    /// The newest definition; of an orphan its name and namespace only.
+    /// The newest definition, with the resources it was let in with; of an orphan its name and namespace only.
     pub(super) pod: Arc<Pod>,
+    /// What it was let in with; nothing for pods that are not resized in place.
+    pub(super) allocation: Option<Allocation>,
+    /// Why it does not get the resources that it asks for by now.
+    pub(super) resize: Option<PodCondition>,
     /// `name_namespace`
     pub(super) full_name: String,
     pub(super) qos_class: &'static str,
@@ -40,7 +45,11 @@ pub(super) struct Entry {
     /// The newest status that a job derived.
     pub(super) derived: Option<Arc<PodStatus>>,
     /// What is shown: a terminal phase waits there until nothing runs.
-    pub(super) shown: PodStatus,
+    pub(super) shown: Arc<PodStatus>,
+    /// What it was made from.
+    pub(super) shown_from: Option<ShownFrom>,
+    /// What was last reported, and whether as finished.
+    pub(super) reported: Option<(Arc<PodStatus>, bool)>,
     pub(super) eviction: Option<Eviction>,
     /// When the pod is looked at again.
     pub(super) wake_at: Option<Moment>,
@@ -54,18 +63,50 @@ impl Entry {
         let Some(derived) = &self.derived else {
             return false;
         };
-        let shown = published_status(&self.pod, &self.shown, derived, self.state.may_run(), gates, now);
+        let may_run = self.state.may_run();
+        let from = ShownFrom {
+            derived: Arc::clone(derived),
+            pod: Arc::clone(&self.pod),
+            may_run,
+        };
+        if self.shown_from.as_ref().is_some_and(|last| last.is_same(&from)) {
+            return false;
+        }
+        let shown = if is_api_pod(&self.pod) {
+            reported_status(&self.pod, &self.shown, derived, may_run, gates, now)
+        } else {
+            published_status(&self.pod, &self.shown, derived, may_run, gates, now)
+        };
         let summary = |status: &PodStatus| (status.phase.clone(), is_ready(status));
         let changed = summary(&shown) != summary(&self.shown);
-        self.shown = shown;
+        // The same status stays the same value, so that nobody has to compare it again.
+        if shown != *self.shown {
+            self.shown = Arc::new(shown);
+        }
+        self.shown_from = Some(from);
         changed
     }
 
     /// The pod as others see it.
     pub(super) fn view(&self) -> Arc<Pod> {
         let mut pod = self.pod.as_ref().clone();
-        pod.status = Some(self.shown.clone());
+        pod.status = Some(PodStatus::clone(&self.shown));
         Arc::new(pod)
+    }
+}
+
+/// What a shown status was made from. The same again gives the same.
+pub(super) struct ShownFrom {
+    derived: Arc<PodStatus>,
+    pod: Arc<Pod>,
+    may_run: bool,
+}
+
+impl ShownFrom {
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.derived, &other.derived)
+            && Arc::ptr_eq(&self.pod, &other.pod)
+            && self.may_run == other.may_run
     }
 }
 

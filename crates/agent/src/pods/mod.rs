@@ -11,6 +11,8 @@ mod housekeeping;
 mod outside;
 mod probes;
 mod query;
+mod reporting;
+mod second_look;
 mod sightings;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,13 +22,14 @@ use std::time::Duration;
 
 use futures_util::stream::{BoxStream, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::allocation::Allocation;
 use rubelet_lifecycle::configuration::{NodeConfiguration, unsupported};
 use rubelet_lifecycle::garbage::PodFates;
 use rubelet_lifecycle::pod_state::{
     ActiveDeadline, DEADLINE_MESSAGE, DEADLINE_REASON, Effect, EndCause, Event, Job, KillRequest, Outcome,
     PodFacts, PodState, Requeue, Retry, StaticNames, UpdateKind, active_deadline, step,
 };
-use rubelet_lifecycle::status::Eviction;
+use rubelet_lifecycle::status::{Eviction, is_api_pod};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, PodUid, ProbeResults};
 use rubelet_ports::{Moment, PodEvent};
@@ -60,6 +63,8 @@ pub(crate) struct Inputs {
     pub(crate) sightings: mpsc::Receiver<Sighting>,
     /// Pods whose probes say something new.
     pub(crate) probes: BoxStream<'static, PodUid>,
+    /// Pods that refer to something that changed.
+    pub(crate) objects: BoxStream<'static, PodUid>,
     pub(crate) queries: mpsc::Receiver<Query>,
 }
 
@@ -93,10 +98,11 @@ pub(crate) struct Pods {
     are_fates_stale: bool,
 }
 
-/// What jobs send back.
+/// What jobs, and second looks at the node, send back.
 struct Answers {
     progress: mpsc::Receiver<Progress>,
     done: mpsc::Receiver<JobDone>,
+    second_looks: mpsc::Receiver<second_look::Look>,
 }
 
 impl Pods {
@@ -111,9 +117,11 @@ impl Pods {
         // Every job can leave a few messages without waiting.
         let (progress, progress_receiver) = mpsc::channel(256);
         let (done, done_receiver) = mpsc::channel(256);
+        let (admission, second_looks) = Admission::new();
         let mut answers = Answers {
             progress: progress_receiver,
             done: done_receiver,
+            second_looks,
         };
         let (garbage_scopes, scopes) = mpsc::channel(64);
         let (fates, fates_receiver) = watch::channel(Arc::default());
@@ -128,7 +136,7 @@ impl Pods {
             merger,
             heartbeat,
             desired: BTreeMap::new(),
-            admission: Admission::default(),
+            admission,
             pods: BTreeMap::new(),
             seen: BTreeMap::new(),
             unseen: BTreeSet::new(),
@@ -145,6 +153,9 @@ impl Pods {
             fates,
             are_fates_stale: true,
         };
+        if sources_ready {
+            pods.shared.ports.reporter.sources_are_ready();
+        }
         pods.turn_forever(&mut inputs, &mut answers).await;
     }
 
@@ -153,6 +164,7 @@ impl Pods {
         let mut housekeeping = clock.sleep(HOUSEKEEPING_INTERVAL);
         let mut sources_open = true;
         let mut health = self.shared.health.clone();
+        let mut node = self.shared.ports.node.object.clone();
         loop {
             let beat = clock.moment().since(Moment::default()).as_nanos();
             self.heartbeat
@@ -172,7 +184,10 @@ impl Pods {
                 },
                 Some(progress) = answers.progress.recv() => self.progressed(progress),
                 Some(done) = answers.done.recv() => self.job_done(done),
+                Some(look) = answers.second_looks.recv() => self.looked_again(&look),
+                Ok(()) = node.changed() => self.node_changed(),
                 Some(uid) = inputs.probes.next() => self.probe_changed(&uid),
+                Some(uid) = inputs.objects.next() => self.look_again(&uid),
                 set = inputs.sources.recv(), if sources_open => match set {
                     Some(set) => self.delivered(set),
                     None => sources_open = false,
@@ -219,6 +234,7 @@ impl Pods {
         if became_ready {
             self.sources_ready = true;
             tracing::info!(pods = self.desired.len(), "Every pod source has delivered");
+            self.shared.ports.reporter.sources_are_ready();
             // What left its source before could still be wanted by another one.
             let known = self.pods.keys();
             let gone: Vec<PodUid> = known
@@ -235,17 +251,19 @@ impl Pods {
     fn changed(&mut self, change: PodChange) {
         self.are_fates_stale = true;
         match change {
-            PodChange::Add(pod) => self.wanted(uid_of(&pod), pod, UpdateKind::Create),
+            PodChange::Add(pod) => {
+                self.report_wanted(&pod);
+                self.wanted(&uid_of(&pod), pod, UpdateKind::Create);
+            }
             PodChange::Update(pod) | PodChange::Delete(pod) => {
-                self.wanted(uid_of(&pod), pod, UpdateKind::Update);
+                self.wanted(&uid_of(&pod), pod, UpdateKind::Update);
             }
-            PodChange::Reconcile(pod) => {
-                self.desired.insert(uid_of(&pod), pod);
-            }
+            PodChange::Reconcile(pod) => self.reconciled(&uid_of(&pod), &pod),
             PodChange::Remove(pod) => {
                 let uid = uid_of(&pod);
                 self.desired.remove(&uid);
                 self.admission.left(&uid, pod);
+                self.forget_unbegun(&uid);
                 // Before every source has delivered, another one may still want it.
                 if self.sources_ready {
                     self.unwanted(&uid);
@@ -287,10 +305,14 @@ impl Pods {
             let entry = self.new_entry(Arc::clone(&pod));
             self.pods.insert(uid.clone(), entry);
             self.publish_fates();
-        } else if let Some(entry) = self.pods.get_mut(uid)
-            && entry.state.ending().is_none()
+        }
+        let now = self.now();
+        // A static pod that ends does so by its own definition; one of the same identity may be there already.
+        if let Some(entry) = self.pods.get_mut(uid)
+            && (entry.state.ending().is_none() || is_api_pod(&pod))
+            && entry.take_on(&pod, now)
         {
-            entry.pod = Arc::clone(&pod);
+            self.refuse_resize(&pod);
         }
         let event = Event::Update {
             kind,
@@ -305,16 +327,21 @@ impl Pods {
         let mut work = PodWork::new(&self.shared.settings, clock.moment());
         // What the incarnation before has left says nothing about this one.
         work.is_new_incarnation = self.admission.take_reborn(&uid_of(&pod));
+        work.is_reborn = work.is_new_incarnation;
         Entry {
             full_name: full_name_of(&pod),
             qos_class: self.qos_class_of(&pod),
+            allocation: is_api_pod(&pod).then(|| Allocation::of(&pod)),
+            resize: None,
+            shown_from: None,
+            reported: None,
             state: PodState::Absent,
             work: Some(work),
             job: None,
             waits: Waits::new(Arc::clone(clock)),
             recorder: FlightRecorder::default(),
             derived: None,
-            shown: pod.status.clone().unwrap_or_default(),
+            shown: Arc::new(pod.status.clone().unwrap_or_default()),
             eviction: None,
             wake_at: None,
             resting_since: Some(clock.now()),
@@ -329,7 +356,6 @@ impl Pods {
         let mut events = VecDeque::from([(uid.clone(), event)]);
         while let Some((uid, event)) = events.pop_front() {
             let now = self.now();
-            let gates = self.shared.settings.status_gates;
             let Some(entry) = self.pods.get_mut(&uid) else {
                 continue;
             };
@@ -340,9 +366,7 @@ impl Pods {
             }
             entry.state = next;
             self.are_fates_stale |= next != before;
-            if entry.show(gates, now) {
-                self.log_phase(&uid);
-            }
+            self.show_and_report(&uid);
             self.release_ended(&uid, next);
             for effect in effects {
                 events.extend(self.effect(&uid, effect));
@@ -416,6 +440,9 @@ impl Pods {
         }
         self.shared.ports.probes.forget(uid);
         self.garbage.pod_gone(uid.clone());
+        if !self.desired.contains_key(uid) {
+            self.shared.ports.reporter.forget(uid);
+        }
         let pod = self.desired.get(uid).cloned()?;
         if !self.may_begin_anew(uid, &pod) {
             return None;
@@ -462,6 +489,7 @@ impl Pods {
             cancel: cancelled,
             progress: self.progress.clone(),
             eviction: entry.eviction.clone(),
+            resize: entry.resize.clone(),
             restarted: false,
             seen: None,
             published_at: Moment::default(),
@@ -477,15 +505,11 @@ impl Pods {
     }
 
     fn progressed(&mut self, progress: Progress) {
-        let now = self.now();
-        let gates = self.shared.settings.status_gates;
         let Some(entry) = self.pods.get_mut(&progress.uid) else {
             return;
         };
         entry.derived = Some(progress.status);
-        if entry.show(gates, now) {
-            self.log_phase(&progress.uid);
-        }
+        self.show_and_report(&progress.uid);
     }
 
     fn job_done(&mut self, done: JobDone) {

@@ -24,7 +24,12 @@ impl Pods {
             let pod = desired(uid)?;
             Some(explanation(pod, "Pending", self.wait_for_victims(heir)))
         });
-        refused.chain(unjudged).chain(heirs).collect()
+        let looks = self.admission.looks.waiting.iter().filter_map(|(uid, since)| {
+            let pod = desired(uid).filter(|_| !self.admission.refused.contains_key(uid))?;
+            let what = "the API server to say which labels the node has";
+            Some(explanation(pod, "Pending", self.waiting(what, *since, None)))
+        });
+        refused.chain(unjudged).chain(heirs).chain(looks).collect()
     }
 
     fn wait_of_refused(&self, refused: &Refused) -> WaitExplanation {
@@ -32,6 +37,7 @@ impl Pods {
         let what = match refusal.reason.as_str() {
             NOT_SUPPORTED => "a manifest without what is not supported yet",
             "NodePorts" => "host ports that another pod holds",
+            "Evicted" => "the end of the node's pressure",
             _ if refusal.is_for_now => "room on the node",
             _ => "a manifest that can run on this node",
         };

@@ -47,9 +47,7 @@ impl Pods {
             now,
         };
         entry.derived = Some(Arc::new(settle(&settling, changed).status));
-        if entry.show(gates, now) {
-            self.log_phase(uid);
-        }
+        self.show_and_report(uid);
     }
 }
 

@@ -82,7 +82,10 @@ pub struct Merged {
 #[derive(Debug)]
 struct Held {
     source: Source,
+    /// As it is known, with our own annotations.
     pod: Arc<Pod>,
+    /// As its source gave it. The same one again is nothing new.
+    delivered: Arc<Pod>,
 }
 
 #[derive(Debug)]
@@ -174,8 +177,8 @@ impl Merger {
         merged
     }
 
-    fn add(&mut self, source: Source, pod: &Arc<Pod>, now: Timestamp) -> PodChange {
-        let mut pod = Pod::clone(pod);
+    fn add(&mut self, source: Source, delivered: &Arc<Pod>, now: Timestamp) -> PodChange {
+        let mut pod = Pod::clone(delivered);
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(SOURCE_ANNOTATION.to_owned(), source.as_str().to_owned());
         annotations.insert(SEEN_ANNOTATION.to_owned(), rfc3339_nano(now));
@@ -183,6 +186,7 @@ impl Merger {
         let held = Held {
             source,
             pod: Arc::clone(&pod),
+            delivered: Arc::clone(delivered),
         };
         self.held.insert(uid_of(&pod).to_owned(), held);
         PodChange::Add(pod)
@@ -252,7 +256,11 @@ fn one_of_each(pods: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<Double>) {
 }
 
 /// What a newer version of a held pod changes; the held one takes it on. Name, UID and creation stay as first delivered.
-fn compare(held: &mut Held, newer: &Pod) -> Option<PodChange> {
+fn compare(held: &mut Held, newer: &Arc<Pod>) -> Option<PodChange> {
+    if Arc::ptr_eq(&held.delivered, newer) {
+        return None;
+    }
+    held.delivered = Arc::clone(newer);
     if !differs(&held.pod, newer) {
         if held.pod.status == newer.status {
             return None;

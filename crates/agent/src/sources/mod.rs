@@ -1,4 +1,4 @@
-//! Where pods come from: files, a URL, later the API server; each delivers whole sets, and the merger finds what changed.
+//! Where pods come from: files, a URL, the API server; each delivers whole sets, and the merger finds what changed.
 //!
 //! Owns reading, its timing and what it logs of manifests that cannot run. It must not know what becomes of a pod: whoever
 //! receives the sets merges them and acts. A source that cannot read keeps quiet, so that nothing is removed because a disk or
@@ -7,9 +7,10 @@
 //! ```text
 //! folder ──► file source ─┐  SourceSet   ┌──────────┐  add update delete
 //! URL    ──► http source ─┼─────────────►│  Merger  │─► remove reconcile
-//! (API)                   ┘  (bounded)   └──────────┘
+//! API    ──► API source ──┘  (bounded)   └──────────┘
 //! ```
 
+mod api;
 mod complaints;
 mod file;
 mod http;
@@ -19,11 +20,13 @@ mod merger;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
-use rubelet_ports::{Clock, FileReader, HttpFetcher};
-use tokio::sync::mpsc;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use rubelet_ports::api::PodReader;
+use rubelet_ports::{Clock, FileReader, HttpFetcher, PodReporter};
+use tokio::sync::{mpsc, watch};
 
 use crate::settings::{AgentPorts, AgentSettings, FileSource, HttpSource};
+pub use api::Mirrors;
 
 pub use merger::{Duplicate, Merged, Merger, PodChange, SEEN_ANNOTATION, SOURCE_ANNOTATION};
 
@@ -89,6 +92,11 @@ pub struct SourcePorts {
     pub clock: Arc<dyn Clock>,
     pub files: Arc<dyn FileReader>,
     pub http: Arc<dyn HttpFetcher>,
+    pub api: Option<Arc<dyn PodReader>>,
+    /// The Node object: before there is one, nobody can have bound a pod to it.
+    pub node: watch::Receiver<Option<Arc<Node>>>,
+    /// Hears of everything that the API server says of this node's pods.
+    pub reporter: Arc<dyn PodReporter>,
 }
 
 impl From<&AgentPorts> for SourcePorts {
@@ -97,18 +105,31 @@ impl From<&AgentPorts> for SourcePorts {
             clock: Arc::clone(&ports.clock),
             files: Arc::clone(&ports.file_reader),
             http: Arc::clone(&ports.http),
+            api: ports.api.clone(),
+            node: ports.node.object.clone(),
+            reporter: Arc::clone(&ports.reporter),
         }
     }
 }
 
+/// What running sources give.
+pub struct Sources {
+    pub sets: mpsc::Receiver<SourceSet>,
+    /// Whom to wait for.
+    pub started: Vec<Source>,
+    /// The mirror pods that the API server has.
+    pub mirrors: watch::Receiver<Arc<Mirrors>>,
+}
+
 /// Starts the configured sources, each as one task that ends when the receiver is dropped. Every one of them delivers its
-/// first set even when it is empty; the list says whom to wait for.
+/// first set even when it is empty.
 pub fn start(
     settings: &SourceSettings,
     ports: &SourcePorts,
     mut spawn: impl FnMut(&'static str, BoxFuture<'static, ()>),
-) -> (mpsc::Receiver<SourceSet>, Vec<Source>) {
+) -> Sources {
     let (output, sets) = mpsc::channel(SETS_IN_FLIGHT);
+    let (mirror_output, mirrors) = watch::channel(Arc::default());
     let mut started = Vec::new();
     if let Some(file) = &settings.file {
         let source = file::FileActor::new(file, settings, ports, output.clone());
@@ -120,5 +141,14 @@ pub fn start(
         spawn("http source", Box::pin(source.run()));
         started.push(Source::Http);
     }
-    (sets, started)
+    if let Some(reader) = &ports.api {
+        let source = api::ApiActor::new(reader, settings, ports, output, mirror_output);
+        spawn("api source", Box::pin(source.run()));
+        started.push(Source::Api);
+    }
+    Sources {
+        sets,
+        started,
+        mirrors,
+    }
 }

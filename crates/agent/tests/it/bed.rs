@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodStatus};
 use rubelet_agent::settings::HttpSource;
-use rubelet_agent::{AgentHandle, AgentPorts, AgentSettings};
+use rubelet_agent::{AgentHandle, AgentPorts, AgentSettings, NodeNow};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
-use rubelet_ports::{Clock, EventRecorder, PodEvent, PodView};
+use rubelet_ports::api::PodReader;
+use rubelet_ports::{Clock, EventRecorder, NoReporter, PodEvent, PodObjects, PodReporter, PodView};
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
+use rubelet_sim::api::{SimApi, SimObjects};
 use rubelet_sim::dialer::SimDialer;
 use rubelet_sim::dice::SharedDice;
 use rubelet_sim::edges::SimHttp;
@@ -26,6 +28,7 @@ use rubelet_sim::scenario::Scenario;
 use rubelet_sim::trace::{Actor, Trace};
 use rubelet_sim::volumes::SimVolumes;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::line::Line;
 
@@ -33,6 +36,13 @@ pub(crate) const IMAGE: &str = "registry.test/app:1";
 
 /// Long enough for everything that should happen by itself and at once.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// What a node has of a cluster, and where its reports go.
+type ClusterPorts = (
+    Option<Arc<dyn PodReader>>,
+    Option<Arc<dyn PodObjects>>,
+    Arc<dyn PodReporter>,
+);
 
 /// An event with its pod's name.
 type Recorded = (String, PodEvent);
@@ -68,9 +78,20 @@ pub(crate) struct Bed {
     pub(crate) dialer: SimDialer,
     /// Changed before the agent starts.
     pub(crate) settings: AgentSettings,
+    /// How the node is, as the agent sees it.
+    pub(crate) node: NodeNow,
     trace: Trace,
+    history: History,
     events: Arc<Events>,
     running: Option<Running>,
+    pub(crate) cluster: Option<Cluster>,
+}
+
+/// The API server, for a node that has one.
+pub(crate) struct Cluster {
+    pub(crate) api: SimApi,
+    pub(crate) objects: SimObjects,
+    pub(crate) node: watch::Sender<Option<Arc<Node>>>,
 }
 
 impl Bed {
@@ -110,7 +131,9 @@ impl Bed {
         settings.http_source = None;
         Self {
             line: Arc::new(Line::new(&executor, &trace, &runtime)),
-            http: SimHttp::new(&executor, dice("http"), history),
+            http: SimHttp::new(&executor, dice("http"), history.clone()),
+            history,
+            cluster: None,
             dialer: SimDialer::new(&executor, dice("dialer")),
             events: Arc::new(Events {
                 executor: executor.clone(),
@@ -122,6 +145,7 @@ impl Bed {
             files,
             volumes,
             settings,
+            node: NodeNow::standalone(),
             trace,
             running: None,
         }
@@ -141,6 +165,40 @@ impl Bed {
             headers: Vec::new(),
             check_interval: Duration::from_secs(1),
         });
+    }
+
+    /// A calm node of a cluster on which the agent runs.
+    pub(crate) fn in_cluster() -> Self {
+        let mut bed = Self::new();
+        let dice = SharedDice::new(1, "api");
+        let api = SimApi::new(&bed.executor, dice, bed.history.clone(), bed.trace.clone());
+        let objects = SimObjects::default();
+        objects.set_services(Vec::new());
+        let (node, object) = watch::channel(Some(Arc::new(known_node())));
+        bed.node.object = object;
+        bed.cluster = Some(Cluster { api, objects, node });
+        bed.start();
+        bed
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        self.cluster.as_ref().expect("a node of a cluster")
+    }
+
+    pub(crate) fn api(&self) -> SimApi {
+        self.cluster().api.clone()
+    }
+
+    fn cluster_ports(&self, life: &Life) -> ClusterPorts {
+        let Some(cluster) = &self.cluster else {
+            return (None, None, Arc::new(NoReporter));
+        };
+        let reader: Arc<dyn PodReader> = Arc::new(cluster.api.clone());
+        let reporter = cluster
+            .api
+            .reporter(Arc::new(life.clone()), cluster.node.subscribe());
+        let objects: Arc<dyn PodObjects> = Arc::new(cluster.objects.clone());
+        (Some(reader), Some(objects), Arc::new(reporter))
     }
 
     pub(crate) fn start(&mut self) {
@@ -169,6 +227,7 @@ impl Bed {
                 events: events.clone(),
             },
         );
+        let (api, objects, reporter) = self.cluster_ports(&life);
         let ports = AgentPorts {
             clock,
             spawner: Arc::new(life.clone()),
@@ -184,6 +243,10 @@ impl Bed {
             probes: Arc::new(probes),
             events,
             cgroups: Arc::new(rubelet_ports::NoPodCgroups),
+            api,
+            objects,
+            reporter,
+            node: self.node.clone(),
         };
         let (handle, mut fatal) = rubelet_agent::start(ports, self.settings.clone());
         let (trace, executor) = (self.trace.clone(), self.executor.clone());
@@ -360,10 +423,15 @@ impl Bed {
 
     /// The pod's events with this reason.
     pub(crate) fn events(&self, pod: &str, reason: &str) -> Vec<PodEvent> {
+        self.events_of(&full(pod), reason)
+    }
+
+    /// The same by the pod's whole name.
+    pub(crate) fn events_of(&self, pod: &str, reason: &str) -> Vec<PodEvent> {
         let recorded = self.events.recorded.lock().unwrap();
         let of_pod = recorded
             .iter()
-            .filter(|(name, event)| *name == full(pod) && event.reason == reason);
+            .filter(|(name, event)| name == pod && event.reason == reason);
         of_pod.map(|(_, event)| event.clone()).collect()
     }
 }
@@ -374,6 +442,14 @@ impl Drop for Bed {
         // Tasks hold the executor that holds them.
         self.executor.drop_group(Group::World);
     }
+}
+
+/// The Node object of a node that the API server knows.
+pub(crate) fn known_node() -> Node {
+    let mut known = Node::default();
+    known.metadata.name = Some(node::NODE_NAME.to_owned());
+    known.metadata.uid = Some("uid-of-node".to_owned());
+    known
 }
 
 /// A static pod's name has the node's behind it.

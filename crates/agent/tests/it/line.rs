@@ -57,6 +57,10 @@ struct State {
     sent: Vec<Sent>,
     /// What an id is about.
     titles: BTreeMap<String, String>,
+    /// What containers were made from, by what they are about.
+    created: Vec<(String, v1::ContainerConfig)>,
+    /// The handlers that sandboxes were asked for with.
+    handlers: Vec<(String, String)>,
     streams_refused: bool,
     injected: Option<Injected>,
 }
@@ -125,6 +129,20 @@ impl Line {
         let mut sent = self.sent(method, Duration::ZERO);
         sent.retain(|sent| sent.about == about);
         sent
+    }
+
+    /// What the container was made from, each time.
+    pub(crate) fn created(&self, about: &str) -> Vec<v1::ContainerConfig> {
+        let state = self.state.lock().unwrap();
+        let created = state.created.iter().filter(|(title, _)| title == about);
+        created.map(|(_, config)| config.clone()).collect()
+    }
+
+    /// The runtime handlers that the pod's sandboxes were asked for with.
+    pub(crate) fn handlers(&self, about: &str) -> Vec<String> {
+        let state = self.state.lock().unwrap();
+        let handlers = state.handlers.iter().filter(|(title, _)| title == about);
+        handlers.map(|(_, handler)| handler.clone()).collect()
     }
 
     /// Lists of everything since a time.
@@ -337,6 +355,8 @@ impl RuntimeWriter for Line {
             .map(|metadata| metadata.uid.clone())
             .unwrap_or_default();
         let title = uid.trim_start_matches("uid-").to_owned();
+        let asked = (title.clone(), runtime_handler.to_owned());
+        self.state.lock().unwrap().handlers.push(asked);
         let made = self
             .inner
             .run_pod_sandbox(config, runtime_handler)
@@ -368,6 +388,8 @@ impl RuntimeWriter for Line {
             .map(|metadata| metadata.name.clone())
             .unwrap_or_default();
         let title = format!("{}/{name}", self.title(pod_sandbox_id));
+        let asked = (title.clone(), config.clone());
+        self.state.lock().unwrap().created.push(asked);
         let made = self
             .inner
             .create_container(pod_sandbox_id, config, sandbox_config)

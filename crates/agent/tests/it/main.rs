@@ -8,11 +8,16 @@
 )]
 
 mod admission;
+mod api_env;
+mod api_pods;
+mod api_restart;
 mod bed;
+mod cluster;
 mod health;
 mod hooks;
 mod line;
 mod memory;
+mod node_now;
 mod observer;
 mod probes;
 mod sources_file;

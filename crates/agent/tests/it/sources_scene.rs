@@ -5,11 +5,11 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rubelet_agent::sources::{self, Source, SourcePorts, SourceSet, SourceSettings};
+use rubelet_agent::sources::{self, Source, SourcePorts, SourceSet, SourceSettings, Sources};
 use rubelet_fetch::UrlFetcher;
 use rubelet_host::HostClock;
 use rubelet_model::Timestamp;
-use rubelet_ports::{Clock, FileReader, Moment};
+use rubelet_ports::{Clock, FileReader, Moment, NoReporter};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::Dispatch;
@@ -132,9 +132,13 @@ impl Scene {
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             files,
             http: Arc::new(UrlFetcher::new()),
+            api: None,
+            node: watch::channel(None).1,
+            reporter: Arc::new(NoReporter),
         };
         let mut tasks = Vec::new();
-        let (sets, started) = sources::start(settings, &ports, |_, future| tasks.push(tokio::spawn(future)));
+        let Sources { sets, started, .. } =
+            sources::start(settings, &ports, |_, future| tasks.push(tokio::spawn(future)));
         Self {
             clock,
             sets,

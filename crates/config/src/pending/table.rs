@@ -35,8 +35,12 @@ const CGROUPS: &str = "cgroups of pods";
 const CONFIG: &str = "configuration";
 const DNS: &str = "DNS of pods";
 const EVICTION: &str = "eviction";
+const PRESSURE: &str = "pressure on the node (nothing is evicted yet)";
 const HTTP: &str = "the HTTP server";
-const IMAGES: &str = "image pulls and image garbage collection";
+const CREDENTIALS: &str = "credentials for images and image garbage collection";
+const DEBUGGING: &str = "profiles, flags and system logs over HTTP";
+const FLEX_VOLUMES: &str = "Flexvolumes and statistics of volumes";
+const IMAGES: &str = "image pulls";
 const LOGGING: &str = "logging";
 const LOG_STREAMS: &str = "split log streams";
 const LOG_ROTATION: &str = "container log rotation";
@@ -50,6 +54,7 @@ const SHUTDOWN: &str = "graceful node shutdown";
 const START: &str = "start-up";
 const STATIC_PODS: &str = "static pods";
 const SWAP: &str = "swap";
+const SYSTEM_CGROUPS: &str = "cgroups of the system and of rubelet itself";
 const TRACING: &str = "tracing";
 const VOLUMES: &str = "volumes";
 
@@ -83,27 +88,27 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("oomScoreAdj"), PROCESS),
     not_yet(Field("maxOpenFiles"), PROCESS),
     // Node and API server.
-    not_yet(Flag("--kubeconfig", F::Kubeconfig), API_SERVER),
-    not_yet(
+    works(Flag("--kubeconfig", F::Kubeconfig), API_SERVER),
+    works(
         Flag("--bootstrap-kubeconfig", F::BootstrapKubeconfig),
         CERTIFICATES,
     ),
-    not_yet(Flag("--node-ip", F::NodeIp), NODE),
-    not_yet(Flag("--node-labels", F::NodeLabels), NODE),
-    not_yet(Flag("--cloud-provider", F::CloudProvider), NODE),
-    not_yet(Field("providerID"), NODE),
-    not_yet(Field("registerNode"), NODE),
-    not_yet(Field("registerWithTaints"), NODE),
-    not_yet(Field("nodeStatusUpdateFrequency"), NODE),
-    not_yet(Field("nodeStatusReportFrequency"), NODE),
-    not_yet(Field("nodeLeaseDurationSeconds"), NODE),
-    not_yet(Field("nodeStatusMaxImages"), NODE),
-    not_yet(Field("contentType"), API_SERVER),
-    not_yet(Field("kubeAPIQPS"), API_SERVER),
-    not_yet(Field("kubeAPIBurst"), API_SERVER),
-    not_yet(Field("eventRecordQPS"), "events"),
-    not_yet(Field("eventBurst"), "events"),
-    not_yet(Field("configMapAndSecretChangeDetectionStrategy"), API_SERVER),
+    works(Flag("--node-ip", F::NodeIp), NODE),
+    works(Flag("--node-labels", F::NodeLabels), NODE),
+    works(Flag("--cloud-provider", F::CloudProvider), NODE),
+    works(Field("providerID"), NODE),
+    works(Field("registerNode"), NODE),
+    works(Field("registerWithTaints"), NODE),
+    works(Field("nodeStatusUpdateFrequency"), NODE),
+    works(Field("nodeStatusReportFrequency"), NODE),
+    works(Field("nodeLeaseDurationSeconds"), NODE),
+    works(Field("nodeStatusMaxImages"), NODE),
+    not_yet(Field("contentType"), "protobuf towards the API server"),
+    works(Field("kubeAPIQPS"), API_SERVER),
+    works(Field("kubeAPIBurst"), API_SERVER),
+    works(Field("eventRecordQPS"), "events"),
+    works(Field("eventBurst"), "events"),
+    works(Field("configMapAndSecretChangeDetectionStrategy"), API_SERVER),
     // Pods.
     works(Field("staticPodPath"), STATIC_PODS),
     works(Field("staticPodURL"), STATIC_PODS),
@@ -117,12 +122,12 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("podLogsDir"), PODS),
     works(Field("allowedUnsafeSysctls"), PODS),
     works(Field("defaultPodSysctls"), PODS),
-    not_yet(Field("hairpinMode"), PODS),
+    not_yet(Field("hairpinMode"), "hairpin mode"),
     works(Field("crashLoopBackOff"), PODS),
     works(Field("userNamespaces"), PODS),
     works(Field("seccompDefault"), PODS),
     works(Flag("--seccomp-default", F::SeccompDefault), PODS),
-    not_yet(Flag("--runtime-cgroups", F::RuntimeCgroups), CGROUPS),
+    not_yet(Flag("--runtime-cgroups", F::RuntimeCgroups), SYSTEM_CGROUPS),
     works(
         Flag("--minimum-container-ttl-duration", F::MinimumContainerTtl),
         PODS,
@@ -146,7 +151,7 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("clusterDNS"), DNS),
     works(Field("clusterDomain"), DNS),
     works(Field("resolvConf"), DNS),
-    not_yet(Field("podCIDR"), PODS),
+    not_yet(Field("podCIDR"), "a pod CIDR without an API server"),
     works(Field("makeIPTablesUtilChains"), "iptables helper chains"),
     works(Field("iptablesMasqueradeBit"), "iptables helper chains"),
     works(Field("iptablesDropBit"), "iptables helper chains"),
@@ -155,25 +160,25 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("maxParallelImagePulls"), IMAGES),
     works(Field("registryPullQPS"), IMAGES),
     works(Field("registryBurst"), IMAGES),
-    not_yet(Field("imagePullCredentialsVerificationPolicy"), IMAGES),
-    not_yet(Field("preloadedImagesVerificationAllowlist"), IMAGES),
-    not_yet(Field("imageMinimumGCAge"), IMAGES),
-    not_yet(Field("imageMaximumGCAge"), IMAGES),
-    not_yet(Field("imageGCHighThresholdPercent"), IMAGES),
-    not_yet(Field("imageGCLowThresholdPercent"), IMAGES),
+    not_yet(Field("imagePullCredentialsVerificationPolicy"), CREDENTIALS),
+    not_yet(Field("preloadedImagesVerificationAllowlist"), CREDENTIALS),
+    not_yet(Field("imageMinimumGCAge"), CREDENTIALS),
+    not_yet(Field("imageMaximumGCAge"), CREDENTIALS),
+    not_yet(Field("imageGCHighThresholdPercent"), CREDENTIALS),
+    not_yet(Field("imageGCLowThresholdPercent"), CREDENTIALS),
     not_yet(
         Flag(
             "--image-credential-provider-config",
             F::ImageCredentialProviderConfig,
         ),
-        IMAGES,
+        CREDENTIALS,
     ),
     not_yet(
         Flag(
             "--image-credential-provider-bin-dir",
             F::ImageCredentialProviderBinDir,
         ),
-        IMAGES,
+        CREDENTIALS,
     ),
     // HTTP server.
     works(Field("enableServer"), HTTP),
@@ -183,12 +188,12 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("healthzPort"), HTTP),
     works(Field("healthzBindAddress"), HTTP),
     works(Field("enableDebuggingHandlers"), HTTP),
-    not_yet(Field("enableContentionProfiling"), HTTP),
-    not_yet(Field("enableProfilingHandler"), HTTP),
-    not_yet(Field("enableDebugFlagsHandler"), HTTP),
-    not_yet(Field("enableSystemLogHandler"), HTTP),
-    not_yet(Field("enableSystemLogQuery"), HTTP),
-    not_yet(Field("streamingConnectionIdleTimeout"), HTTP),
+    not_yet(Field("enableContentionProfiling"), DEBUGGING),
+    not_yet(Field("enableProfilingHandler"), DEBUGGING),
+    not_yet(Field("enableDebugFlagsHandler"), DEBUGGING),
+    not_yet(Field("enableSystemLogHandler"), DEBUGGING),
+    not_yet(Field("enableSystemLogQuery"), DEBUGGING),
+    works(Field("streamingConnectionIdleTimeout"), HTTP),
     not_yet(Field("showHiddenMetricsForVersion"), "metrics"),
     works(Field("authentication"), AUTH),
     works(Field("authorization"), AUTH),
@@ -197,18 +202,18 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("tlsCipherSuites"), CERTIFICATES),
     works(Field("tlsCurvePreferences"), CERTIFICATES),
     works(Field("tlsMinVersion"), CERTIFICATES),
-    not_yet(Field("rotateCertificates"), CERTIFICATES),
-    not_yet(Field("serverTLSBootstrap"), CERTIFICATES),
+    works(Field("rotateCertificates"), CERTIFICATES),
+    works(Field("serverTLSBootstrap"), CERTIFICATES),
     works(Flag("--cert-dir", F::CertDir), CERTIFICATES),
     // Resources.
     works(Field("cgroupsPerQOS"), CGROUPS),
     works(Field("cgroupDriver"), CGROUPS),
     works(Field("cgroupRoot"), CGROUPS),
-    not_yet(Field("kubeletCgroups"), CGROUPS),
-    not_yet(Field("systemCgroups"), CGROUPS),
+    not_yet(Field("kubeletCgroups"), SYSTEM_CGROUPS),
+    not_yet(Field("systemCgroups"), SYSTEM_CGROUPS),
     works(Field("cpuCFSQuota"), CGROUPS),
     works(Field("cpuCFSQuotaPeriod"), CGROUPS),
-    not_yet(Field("qosReserved"), CGROUPS),
+    not_yet(Field("qosReserved"), SYSTEM_CGROUPS),
     works(Field("memoryThrottlingFactor"), CGROUPS),
     works(Field("memoryReservationPolicy"), CGROUPS),
     works(Field("singleProcessOOMKill"), CGROUPS),
@@ -225,18 +230,18 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("systemReservedCgroup"), RESERVED),
     works(Field("kubeReserved"), RESERVED),
     works(Field("kubeReservedCgroup"), RESERVED),
-    not_yet(Field("reservedSystemCPUs"), RESERVED),
+    not_yet(Field("reservedSystemCPUs"), NUMA),
     works(Field("failSwapOn"), SWAP),
     works(Field("memorySwap"), SWAP),
     works(Field("protectKernelDefaults"), "checks of kernel settings"),
     // Eviction.
-    not_yet(Field("evictionHard"), EVICTION),
-    not_yet(Field("evictionSoft"), EVICTION),
-    not_yet(Field("evictionSoftGracePeriod"), EVICTION),
-    not_yet(Field("evictionPressureTransitionPeriod"), EVICTION),
+    works(Field("evictionHard"), PRESSURE),
+    works(Field("evictionSoft"), PRESSURE),
+    works(Field("evictionSoftGracePeriod"), PRESSURE),
+    works(Field("evictionPressureTransitionPeriod"), PRESSURE),
     not_yet(Field("evictionMaxPodGracePeriod"), EVICTION),
-    not_yet(Field("evictionMinimumReclaim"), EVICTION),
-    not_yet(Field("mergeDefaultEvictionSettings"), EVICTION),
+    works(Field("evictionMinimumReclaim"), PRESSURE),
+    works(Field("mergeDefaultEvictionSettings"), PRESSURE),
     not_yet(Field("kernelMemcgNotification"), EVICTION),
     not_yet(Field("localStorageCapacityIsolation"), EVICTION),
     not_yet(
@@ -247,12 +252,12 @@ pub(super) static TABLE: &[SettingSupport] = &[
         EVICTION,
     ),
     // Volumes.
-    not_yet(Field("enableControllerAttachDetach"), VOLUMES),
-    not_yet(Field("volumePluginDir"), VOLUMES),
-    not_yet(Field("volumeStatsAggPeriod"), VOLUMES),
+    works(Field("enableControllerAttachDetach"), VOLUMES),
+    not_yet(Field("volumePluginDir"), FLEX_VOLUMES),
+    not_yet(Field("volumeStatsAggPeriod"), FLEX_VOLUMES),
     not_yet(
         Flag("--experimental-mounter-path", F::ExperimentalMounterPath),
-        VOLUMES,
+        FLEX_VOLUMES,
     ),
     not_yet(Field("tracing"), TRACING),
 ];

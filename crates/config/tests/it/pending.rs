@@ -161,16 +161,21 @@ fn values_other_than_the_default_are_named() {
         &[],
     );
     check(
-        &["--kubeconfig=/k8s", "--node-ip=1.2.3.4"],
-        Some("nodeStatusMaxImages: 7\ntracing: {samplingRatePerMillion: 3}\n"),
-        &["--kubeconfig", "--node-ip", "nodeStatusMaxImages", "tracing"],
+        &["--runtime-cgroups=/x", "--housekeeping-interval=1m"],
+        Some("containerLogMaxFiles: 7\ntracing: {samplingRatePerMillion: 3}\n"),
+        &[
+            "--runtime-cgroups",
+            "--housekeeping-interval",
+            "containerLogMaxFiles",
+            "tracing",
+        ],
     );
     check(
         &[],
-        Some("evictionHard: {memory.available: 1Gi}\nregisterNode: false\n"),
-        &["evictionHard", "registerNode"],
+        Some("evictionHard: {memory.available: 1Gi}\nhairpinMode: none\nregisterNode: false\n"),
+        &["hairpinMode"],
     );
-    check(&["--register-node=false"], None, &["registerNode"]);
+    check(&["--container-log-max-files=7"], None, &["containerLogMaxFiles"]);
     check(&["--vmodule=a=1"], None, &[]);
     check(&["--feature-gates=PodsAPI=false"], None, &["featureGates"]);
     check(

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use rubelet_model::Pressure;
 use rubelet_model::observation::PodUid;
 use rubelet_resources::Rules;
 use rubelet_resources::admission::{
-    Allocatable, FeatureTerms, Judgement, KernelVersion, Ledger, NodeIdentity, NodeTerms, RuntimeFeatures,
-    SysctlAllowlist,
+    Allocatable, FeatureTerms, Judgement, KernelVersion, Ledger, NodeIdentity, NodeTerms, NodeView,
+    RuntimeFeatures, SysctlAllowlist,
 };
 use rubelet_resources::amounts::Amounts;
 use rubelet_testkit::oracle::Oracle;
@@ -43,6 +44,12 @@ const PATTERNS: &[&str] = &[
     "kernel.sem*",
     "net/core/*",
     "net.x/y*",
+];
+/// Beside memory alone, which lets some in.
+const PRESSURES: &[&[&str]] = &[
+    &["DiskPressure"],
+    &["PIDPressure"],
+    &["MemoryPressure", "PIDPressure"],
 ];
 const SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_rmem",
@@ -147,12 +154,68 @@ fn pod(random: &mut Seeded, name: &str) -> Value {
 
 fn requirement(random: &mut Seeded) -> Value {
     let operator = *random.one_of(&["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]);
+    let number = *random.one_of(&["1", "7", "-3", "9", "x"]);
     let values = match operator {
+        // The API server lets no such pod in; upstream has an answer all the same.
+        _ if random.below(16) == 0 => json!(["a", "b"]),
         "Exists" | "DoesNotExist" => json!([]),
-        "Gt" | "Lt" => json!([*random.one_of(&["1", "7", "-3", "9"])]),
-        _ => json!([*random.one_of(&["ssd", "7", "linux"]), "hdd"]),
+        "Gt" | "Lt" => json!([number]),
+        _ if random.below(16) == 0 => json!([]),
+        _ => json!([*random.one_of(&["ssd", "7", "linux", "not a label!"]), "hdd"]),
     };
-    json!({"key": *random.one_of(&["disk", "rank", "kubernetes.io/os", "none"]), "operator": operator, "values": values})
+    let key = match random.below(20) {
+        0 => "a key?",
+        _ => *random.one_of(&["disk", "rank", "kubernetes.io/os", "none"]),
+    };
+    json!({"key": key, "operator": operator, "values": values})
+}
+
+fn toleration(random: &mut Seeded) -> Value {
+    let mut toleration = json!({});
+    let mut maybe = |random: &mut Seeded, field: &str, values: &[&str]| {
+        if random.below(3) != 0 {
+            toleration[field] = json!(random.one_of(values));
+        }
+    };
+    maybe(
+        random,
+        "key",
+        &["broken", "age", "node.kubernetes.io/memory-pressure", ""],
+    );
+    maybe(
+        random,
+        "operator",
+        &["Exists", "Exists", "Equal", "", "Lt", "Gt", "odd"],
+    );
+    maybe(random, "value", &["yes", "10", "5", "-5", "05", ""]);
+    maybe(random, "effect", &["NoExecute", "NoSchedule", ""]);
+    toleration
+}
+
+fn taints(random: &mut Seeded) -> Value {
+    let mut taints = Vec::new();
+    for _ in 0..random.below(3) {
+        let key = *random.one_of(&["broken", "age"]);
+        let value = *random.one_of(&["yes", "10", "-1", "", "x"]);
+        let effect = *random.one_of(&["NoExecute", "NoExecute", "NoSchedule", "PreferNoSchedule"]);
+        taints.push(json!({"key": key, "value": value, "effect": effect}));
+    }
+    json!(taints)
+}
+
+fn labels(random: &mut Seeded) -> Value {
+    let mut labels = json!({});
+    if random.below(8) == 0 {
+        return labels;
+    }
+    labels["kubernetes.io/os"] = json!(*random.one_of(&["linux", "linux", "linux", "windows"]));
+    if random.below(4) != 0 {
+        labels["disk"] = json!(*random.one_of(&["ssd", "ssd", "hdd"]));
+    }
+    if random.below(4) != 0 {
+        labels["rank"] = json!(*random.one_of(&["7", "7", "-3", "high"]));
+    }
+    labels
 }
 
 fn affinity(random: &mut Seeded) -> Value {
@@ -164,9 +227,10 @@ fn affinity(random: &mut Seeded) -> Value {
             term["matchExpressions"] = json!(expressions);
         }
         if random.below(4) == 0 {
-            let operator = *random.one_of(&["In", "NotIn"]);
+            let operator = *random.one_of(&["In", "NotIn", "NotIn", "Exists"]);
             let value = *random.one_of(&[NODE, "elsewhere"]);
-            term["matchFields"] = json!([{"key": "metadata.name", "operator": operator, "values": [value]}]);
+            let key = *random.one_of(&["metadata.name", "metadata.name", "metadata.name", "metadata.uid"]);
+            term["matchFields"] = json!([{"key": key, "operator": operator, "values": [value]}]);
         }
         terms.push(term);
     }
@@ -192,7 +256,9 @@ fn newcomer(random: &mut Seeded) -> Value {
     rarely(random, 12, "hostIPC", json!(true));
     rarely(random, 12, "hostUsers", json!(false));
     let wanted = affinity(random);
-    rarely(random, 8, "affinity", wanted);
+    rarely(random, 4, "affinity", wanted);
+    let tolerations: Vec<Value> = (0..=random.below(2)).map(|_| toleration(random)).collect();
+    rarely(random, 2, "tolerations", json!(tolerations));
     let mut context = json!({});
     if random.below(4) == 0 {
         context["sysctls"] = json!([{"name": random.one_of(SYSCTLS), "value": "1"}]);
@@ -207,6 +273,19 @@ fn newcomer(random: &mut Seeded) -> Value {
     if random.below(12) == 0 {
         pod["metadata"]["labels"] = json!({"kubernetes.io/os": *random.one_of(&["linux", "windows"])});
     }
+    if random.below(12) == 0 {
+        let class = *random.one_of(&["BestEffort", "Burstable", "Guaranteed"]);
+        pod["status"]["qosClass"] = json!(class);
+    }
+    if random.below(12) == 0 {
+        let mapping = json!({
+            "containerName": *random.one_of(&["c0", "c1", "i"]),
+            "resourceName": *random.one_of(&["example.com/known", "example.com/unknown"]),
+            "requestName": "r",
+        });
+        let claims = json!({"resourceClaimName": "claim", "requestMappings": [mapping]});
+        pod["status"]["extendedResourceClaimStatus"] = claims;
+    }
     pod
 }
 
@@ -214,13 +293,15 @@ fn input(random: &mut Seeded) -> Value {
     let others: Vec<Value> = (0..random.below(5))
         .map(|index| pod(random, &format!("p{index}")))
         .collect();
+    // Which of two that are short upstream names is left to chance: only one ever is.
+    let (pages, devices) = *random.one_of(&[("4Mi", "1000"), ("64Mi", "1000"), ("1Gi", "2")]);
     let allocatable = json!({
         "cpu": *random.one_of(&["1", "2", "3900m"]),
         "memory": *random.one_of(&["512Mi", "1Gi", "4Gi"]),
         "ephemeral-storage": *random.one_of(&["4Gi", "20Gi"]),
         "pods": *random.one_of(&["3", "5", "110"]),
-        "hugepages-2Mi": *random.one_of(&["4Mi", "64Mi"]),
-        "example.com/known": "1000",
+        "hugepages-2Mi": pages,
+        "example.com/known": devices,
     });
     let mut sysctls = vec!["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "kernel.shm_rmid_forced"];
     if random.below(2) == 0 {
@@ -231,23 +312,51 @@ fn input(random: &mut Seeded) -> Value {
         _ => vec!["RestartAllContainersOnContainerExits"],
     };
     let gates = match random.below(6) {
+        1 => json!({"TaintTolerationComparisonOperators": true}),
         0 => json!({
             "PodLevelResources": false, "PodLevelResourcesFixKubeletQOSClass": false,
             "PodLevelResourcesFixDefaulting": false, "InPlacePodLevelResourcesVerticalScaling": false,
         }),
         _ => json!({}),
     };
-    let labels = json!({"kubernetes.io/os": "linux", "disk": "ssd", "rank": "7"});
-    json!({
-        "node": {
-            "metadata": {"name": NODE, "labels": labels},
-            "status": {
-                "allocatable": allocatable,
-                "features": {"supplementalGroupsPolicy": random.below(2) == 0},
-            },
+    let conditions: &[&str] = match random.below(8) {
+        0 => &["MemoryPressure"],
+        1 => random.one_of::<&[&str]>(PRESSURES),
+        _ => &[],
+    };
+    let node = json!({
+        "metadata": {"name": NODE, "labels": labels(random)},
+        "spec": {"taints": if random.below(3) == 0 { taints(random) } else { json!([]) }},
+        "status": {
+            "allocatable": allocatable,
+            "features": {"supplementalGroupsPolicy": random.below(2) == 0},
         },
+    });
+    let mut fresh = node.clone();
+    if random.below(2) == 0 {
+        fresh["metadata"]["labels"] = labels(random);
+    }
+    let labels = fresh["metadata"]["labels"].as_object_mut();
+    if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
+        // Upstream corrects this one where it looks first, and only there.
+        labels.insert("kubernetes.io/os".to_owned(), json!("linux"));
+    }
+    json!({
+        "node": node, "fresh": fresh, "conditions": conditions,
         "pod": newcomer(random), "others": others, "sysctls": sysctls, "features": features, "gates": gates,
     })
+}
+
+fn view(input: &Value, which: &str) -> Result<NodeView> {
+    let node: Node = serde_json::from_value(input[which].clone())?;
+    let conditions = strings(&input["conditions"]);
+    let has = |name: &str| conditions.iter().any(|condition| condition == name);
+    let pressure = Pressure {
+        memory: has("MemoryPressure"),
+        disk: has("DiskPressure"),
+        pid: has("PIDPressure"),
+    };
+    Ok(NodeView::of(Some(&node), pressure))
 }
 
 fn strings(value: &Value) -> Vec<String> {
@@ -258,13 +367,16 @@ fn strings(value: &Value) -> Vec<String> {
 fn terms(input: &Value, app_armor_problem: Option<String>) -> Result<NodeTerms> {
     let list = serde_json::from_value(input["node"]["status"]["allocatable"].clone())?;
     let allocatable = Amounts::read(Some(&list)).map_err(|(name, _)| anyhow::anyhow!(name))?;
-    let labels: BTreeMap<String, String> =
-        serde_json::from_value(input["node"]["metadata"]["labels"].clone())?;
+    // What nobody but the API server knows of comes with the view.
+    let own = allocatable.iter().filter(|(name, _)| !name.contains('/'));
+    let allocatable: Amounts = own
+        .map(|(name, quantity)| (name.to_owned(), quantity.clone()))
+        .collect();
     let gate = |name: &str| input["gates"][name].as_bool().unwrap_or(true);
     Ok(NodeTerms {
         identity: NodeIdentity {
             name: NODE.to_owned(),
-            labels,
+            labels: BTreeMap::new(),
         },
         allocatable: Allocatable::of(&allocatable),
         sysctls: SysctlAllowlist::new(Some(KernelVersion(4, 15)), &strings(&input["sysctls"]))?,
@@ -272,6 +384,7 @@ fn terms(input: &Value, app_armor_problem: Option<String>) -> Result<NodeTerms> 
         features: FeatureTerms {
             restart_all_containers: !strings(&input["features"]).is_empty(),
             declared: true,
+            toleration_comparison: input["gates"]["TaintTolerationComparisonOperators"] == true,
             ..FeatureTerms::default()
         },
         rules: Rules {
@@ -295,13 +408,18 @@ fn ours(input: &Value, app_armor_problem: Option<String>) -> Result<Value> {
         supplemental_groups_policy: input["node"]["status"]["features"]["supplementalGroupsPolicy"] == true,
         ..RuntimeFeatures::default()
     };
-    Ok(match terms.judge(&PodUid::from("new"), &pod, &ledger, runtime) {
+    let judge = |view: &NodeView| terms.judge(&PodUid::from("new"), &pod, &ledger, runtime, view);
+    let judgement = match judge(&view(input, "node")?) {
+        Judgement::Mislabelled(_) => judge(&view(input, "fresh")?),
+        certain => certain,
+    };
+    Ok(match judgement {
         Judgement::Fits(_) => json!({"admit": true, "victims": []}),
         Judgement::Preempts { victims, .. } => {
             let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
             json!({"admit": true, "victims": victims})
         }
-        Judgement::Refused(refusal) => {
+        Judgement::Refused(refusal) | Judgement::Mislabelled(refusal) => {
             json!({"admit": false, "reason": refusal.reason, "message": refusal.message, "victims": []})
         }
     })
@@ -349,6 +467,9 @@ fn judgements_are_alike() -> Result<()> {
         "NodePorts",
         "NodeAffinity",
         "SysctlForbidden",
+        "TaintToleration",
+        "Evicted",
+        "OutOfexample.com/known",
     ] {
         assert!(
             seen.get(kind).is_some_and(|count| *count >= 20),

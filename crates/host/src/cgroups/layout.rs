@@ -125,6 +125,15 @@ impl Layout {
             .find(|hierarchy| hierarchy.controllers.contains(controller))
     }
 
+    /// Where the tree that counts memory is mounted.
+    pub(crate) fn memory_mount(&self) -> Option<&Path> {
+        self.of("memory").map(|hierarchy| hierarchy.mount.as_path())
+    }
+
+    pub(crate) fn version(&self) -> CgroupVersion {
+        self.version
+    }
+
     /// The directories of a cgroup, one in each tree.
     pub(super) fn directories(&self, path: &str) -> impl Iterator<Item = PathBuf> {
         self.hierarchies

@@ -1,4 +1,4 @@
-//! The files port on the real kernel.
+//! The ports of files and signals on the real kernel.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -7,6 +7,7 @@
 )]
 
 mod files;
+mod signals;
 mod trees;
 mod volumes;
 mod watches;

@@ -13,12 +13,13 @@ use rubelet_wire::cri::v1::{
 };
 
 use super::environment::{EnvFiles, Environment, Sources, environment};
-use super::expansion::expand;
+use super::expansion::expand_bytes;
 use super::hosts_file;
 use super::labels::{container_annotations, container_labels};
 use super::log_paths::container_log_path;
 use super::namespaces::target;
 use super::node::{ConfigurationError, NodeConfiguration};
+use super::object_variables::EnvObjects;
 use super::security::{ImageUser, check_non_root, container_security_context};
 use crate::stop_signal::signal_by_name;
 
@@ -51,6 +52,8 @@ pub struct ContainerInputs {
     pub own_users: Option<UserNamespace>,
     /// What `fileKeyRef` variables are taken from.
     pub env_files: EnvFiles,
+    /// What `envFrom`, `configMapKeyRef` and `secretKeyRef` are taken from.
+    pub env_objects: EnvObjects,
 }
 
 /// The configuration of the container in its pod's sandbox.
@@ -75,6 +78,7 @@ pub fn container_config(
         pod_ips: &inputs.pod_ips,
         services: &inputs.service_environment,
         files: &inputs.env_files,
+        objects: &inputs.env_objects,
     };
     let environment = environment(container, sources)?;
     check_non_root(pod, container, &inputs.image_user)?;
@@ -132,15 +136,19 @@ fn stop_signal(container: &Container, node: &NodeConfiguration) -> i32 {
     signal.unwrap_or(Signal::RuntimeDefault).into()
 }
 
-fn key_value((key, value): (&str, &str)) -> KeyValue {
+fn key_value((key, value): (&str, &[u8])) -> KeyValue {
     KeyValue {
         key: key.to_owned(),
-        value: value.as_bytes().to_vec(),
+        value: value.to_vec(),
     }
 }
 
 fn expanded(texts: Option<&Vec<String>>, environment: &Environment) -> Vec<String> {
-    let expand = |text: &String| expand(text, |name| environment.get(name));
+    // The runtime takes arguments as text only.
+    let expand = |text: &String| {
+        let bytes = expand_bytes(text, |name| environment.get(name));
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
     texts.into_iter().flatten().map(expand).collect()
 }
 

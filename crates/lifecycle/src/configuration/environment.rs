@@ -1,16 +1,18 @@
 //! A container's environment.
 //!
-//! Owns precedence and expansion. References to API objects are refused: there is no API server to ask.
+//! Owns precedence and expansion. API objects come in as data; where there is no API server, references to them are errors. Values
+//! are bytes, because a Secret's need not be text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod};
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, FileKeySelector, Pod};
 use rubelet_resources::{ContainerDemand, PodDemand};
 
 use super::downward::{Addresses, field_value, resource_value};
 use super::env_file::value_of;
-use super::expansion::expand;
+use super::expansion::expand_bytes;
 use super::node::{ConfigurationError, NodeConfiguration};
+use super::object_variables::{EnvObjects, config_map_value, env_from, secret_value};
 
 /// What values may be taken from.
 #[derive(Clone, Copy)]
@@ -23,6 +25,7 @@ pub struct Sources<'a> {
     /// Variables of services; the container's own win.
     pub services: &'a BTreeMap<String, String>,
     pub files: &'a EnvFiles,
+    pub objects: &'a EnvObjects,
 }
 
 /// A file in a volume that variables are taken from.
@@ -56,20 +59,32 @@ impl EnvFileKey {
 }
 
 /// Variables in the order in which they are declared; a name that is declared again keeps its place and takes the new value.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment(Vec<(String, String)>);
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Environment(Vec<(String, Vec<u8>)>);
+
+/// Values may be secret.
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_list()
+            .entries(self.0.iter().map(|(name, _)| name))
+            .finish()
+    }
+}
 
 impl Environment {
-    pub fn get(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
         let found = self.0.iter().find(|(other, _)| other == name);
-        found.map(|(_, value)| value.as_str())
+        found.map(|(_, value)| value.as_slice())
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 
-    fn set(&mut self, name: &str, value: String) {
+    fn set(&mut self, name: &str, value: Vec<u8>) {
         match self.0.iter_mut().find(|(other, _)| other == name) {
             Some((_, own)) => *own = value,
             None => self.0.push((name.to_owned(), value)),
@@ -79,10 +94,10 @@ impl Environment {
 
 /// The container's whole environment.
 pub fn environment(container: &Container, sources: Sources<'_>) -> Result<Environment, ConfigurationError> {
-    if let Some(from) = container.env_from.iter().flatten().next() {
-        return Err(env_from_error(from));
-    }
     let mut environment = Environment::default();
+    for (name, value) in env_from(container, namespace(sources.pod), sources.objects)? {
+        environment.set(&name, value);
+    }
     for variable in container.env.iter().flatten() {
         if let Some(value) = value(variable, &environment, sources)? {
             environment.set(&variable.name, value);
@@ -90,22 +105,14 @@ pub fn environment(container: &Container, sources: Sources<'_>) -> Result<Enviro
     }
     for (name, value) in sources.services {
         if environment.get(name).is_none() {
-            environment.0.push((name.clone(), value.clone()));
+            environment.0.push((name.clone(), value.clone().into_bytes()));
         }
     }
     Ok(environment)
 }
 
-fn env_from_error(from: &EnvFromSource) -> ConfigurationError {
-    let what = match (&from.config_map_ref, &from.secret_ref) {
-        (Some(source), _) => format!("ConfigMap {:?}", source.name),
-        (None, Some(source)) => format!("Secret {:?}", source.name),
-        (None, None) => "a source without a kind".to_owned(),
-    };
-    ConfigurationError::NeedsApiServer {
-        variable: format!("{}*", from.prefix.as_deref().unwrap_or_default()),
-        what,
-    }
+fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
 /// `None` for a variable that may be missing and is.
@@ -113,24 +120,17 @@ fn value(
     variable: &EnvVar,
     earlier: &Environment,
     sources: Sources<'_>,
-) -> Result<Option<String>, ConfigurationError> {
+) -> Result<Option<Vec<u8>>, ConfigurationError> {
     if let Some(text) = variable.value.as_deref().filter(|text| !text.is_empty()) {
         let lookup = |name: &str| {
-            let service = || sources.services.get(name).map(String::as_str);
+            let service = || sources.services.get(name).map(String::as_bytes);
             earlier.get(name).or_else(service)
         };
-        return Ok(Some(expand(text, lookup)));
+        return Ok(Some(expand_bytes(text, lookup)));
     }
     match &variable.value_from {
-        Some(EnvVarSource {
-            field_ref: None,
-            resource_field_ref: None,
-            config_map_key_ref: None,
-            secret_key_ref: None,
-            file_key_ref: Some(selector),
-        }) => from_file(&variable.name, selector, sources.files),
-        Some(from) => referenced(&variable.name, from, sources).map(Some),
-        None => Ok(Some(String::new())),
+        Some(from) => referenced(&variable.name, from, sources),
+        None => Ok(Some(Vec::new())),
     }
 }
 
@@ -138,36 +138,40 @@ fn referenced(
     variable: &str,
     from: &EnvVarSource,
     sources: Sources<'_>,
-) -> Result<String, ConfigurationError> {
-    let variable = variable.to_owned();
+) -> Result<Option<Vec<u8>>, ConfigurationError> {
+    let downward = |result: Result<String, super::downward::DownwardError>| match result {
+        Ok(text) => Ok(Some(text.into_bytes())),
+        Err(problem) => Err(ConfigurationError::Downward {
+            variable: variable.to_owned(),
+            problem,
+        }),
+    };
+    let namespace = namespace(sources.pod);
     if let Some(selector) = &from.field_ref {
         let addresses = Addresses {
             pod_ips: sources.pod_ips,
             node_ips: &sources.node.node_ips,
         };
-        return field_value(selector, sources.pod, addresses)
-            .map_err(|problem| ConfigurationError::Downward { variable, problem });
-    }
-    if let Some(selector) = &from.resource_field_ref {
+        downward(field_value(selector, sources.pod, addresses))
+    } else if let Some(selector) = &from.resource_field_ref {
         let (rules, allocatable) = (&sources.node.rules, &sources.node.facts.allocatable);
-        return resource_value(
+        downward(resource_value(
             selector,
             sources.demand,
             sources.container_demand,
             rules,
             allocatable,
-        )
-        .map_err(|problem| ConfigurationError::Downward { variable, problem });
+        ))
+    } else if let Some(selector) = &from.config_map_key_ref {
+        Ok(config_map_value(selector, namespace, sources.objects)?)
+    } else if let Some(selector) = &from.secret_key_ref {
+        Ok(secret_value(selector, namespace, sources.objects)?)
+    } else if let Some(selector) = &from.file_key_ref {
+        let value = from_file(variable, selector, sources.files)?;
+        Ok(value.map(String::into_bytes))
+    } else {
+        Ok(Some(Vec::new()))
     }
-    if let Some(selector) = &from.config_map_key_ref {
-        let what = format!("ConfigMap {:?}", selector.name);
-        return Err(ConfigurationError::NeedsApiServer { variable, what });
-    }
-    if let Some(selector) = &from.secret_key_ref {
-        let what = format!("Secret {:?}", selector.name);
-        return Err(ConfigurationError::NeedsApiServer { variable, what });
-    }
-    Ok(String::new())
 }
 
 fn from_file(

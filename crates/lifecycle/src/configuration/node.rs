@@ -91,8 +91,8 @@ pub enum ConfigurationError {
     Quantity(#[from] BadQuantity),
     #[error("the pod's uid does not fit into a cgroup's name")]
     Cgroup(#[from] BadCgroupName),
-    #[error("environment variable {variable:?}: not supported without an API server: {what}")]
-    NeedsApiServer { variable: String, what: String },
+    #[error(transparent)]
+    Object(#[from] super::object_variables::ObjectVariableError),
     #[error("environment variable {variable:?}: {problem}")]
     Downward {
         variable: String,

@@ -1,6 +1,7 @@
 //! What a pod uses that this node cannot honour yet.
 //!
-//! Owns the list of fields with the reason. A pod with an entry here is refused; nothing is silently left out.
+//! Owns the list of fields with the reason. A pod with an entry here is refused; nothing is silently left out. References to API
+//! objects are honoured for pods that come from the API server, and for nobody else.
 
 use std::fmt;
 
@@ -10,6 +11,7 @@ use rubelet_resources::amounts::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMO
 use super::container::ephemeral_as_container;
 use super::node::NodeConfiguration;
 use super::unsupported_volumes::unsupported_volumes;
+use crate::status::is_api_pod;
 
 /// One field and why it cannot be honoured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +35,12 @@ pub fn unsupported(pod: &Pod, node: &NodeConfiguration) -> Vec<Unsupported> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
-    let mut found = Findings(Vec::new());
-    for (field, reason) in unsupported_volumes(pod) {
+    let has_api = is_api_pod(pod);
+    let mut found = Findings {
+        list: Vec::new(),
+        has_api,
+    };
+    for (field, reason) in unsupported_volumes(pod, has_api) {
         found.when(true, field, reason);
     }
     pod_fields(spec, &mut found);
@@ -59,19 +65,28 @@ pub fn unsupported(pod: &Pod, node: &NodeConfiguration) -> Vec<Unsupported> {
             container_fields(container, &path, node, &mut found);
         }
     }
-    found.0
+    found.list
 }
 
-struct Findings(Vec<Unsupported>);
+struct Findings {
+    list: Vec<Unsupported>,
+    /// References to API objects can be followed.
+    has_api: bool,
+}
 
 impl Findings {
     fn when(&mut self, is_used: bool, field: impl Into<String>, reason: &'static str) {
         if is_used {
-            self.0.push(Unsupported {
+            self.list.push(Unsupported {
                 field: field.into(),
                 reason,
             });
         }
+    }
+
+    /// For what needs an API server and nothing else.
+    fn when_no_api(&mut self, is_used: bool, field: impl Into<String>) {
+        self.when(is_used && !self.has_api, field, API_OBJECTS);
     }
 }
 
@@ -84,13 +99,10 @@ fn pod_fields(spec: &PodSpec, found: &mut Findings) {
         .runtime_class_name
         .as_ref()
         .is_some_and(|name| !name.is_empty());
-    found.when(has_class, "spec.runtimeClassName", API_OBJECTS);
+    found.when_no_api(has_class, "spec.runtimeClassName");
     found.when(has_entries(&spec.resource_claims), "spec.resourceClaims", CLAIMS);
-    found.when(
-        has_entries(&spec.image_pull_secrets),
-        "spec.imagePullSecrets",
-        API_OBJECTS,
-    );
+    // Those of pods from the API server are not used yet either, but most such pods have some and do not need them.
+    found.when_no_api(has_entries(&spec.image_pull_secrets), "spec.imagePullSecrets");
 }
 
 fn container_fields(container: &Container, path: &str, node: &NodeConfiguration, found: &mut Findings) {
@@ -105,7 +117,7 @@ fn container_fields(container: &Container, path: &str, node: &NodeConfiguration,
         found.when(has_signal, field("lifecycle.stopSignal"), STOP_SIGNALS);
     }
     for index in 0..container.env_from.as_ref().map_or(0, Vec::len) {
-        found.when(true, field(&format!("envFrom[{index}]")), API_OBJECTS);
+        found.when_no_api(true, field(&format!("envFrom[{index}]")));
     }
     for (index, variable) in container.env.iter().flatten().enumerate() {
         // A value that is not empty wins over valueFrom.
@@ -115,12 +127,8 @@ fn container_fields(container: &Container, path: &str, node: &NodeConfiguration,
             (_, None) => continue,
         };
         let field = |name: &str| field(&format!("env[{index}].valueFrom.{name}"));
-        found.when(
-            from.config_map_key_ref.is_some(),
-            field("configMapKeyRef"),
-            API_OBJECTS,
-        );
-        found.when(from.secret_key_ref.is_some(), field("secretKeyRef"), API_OBJECTS);
+        found.when_no_api(from.config_map_key_ref.is_some(), field("configMapKeyRef"));
+        found.when_no_api(from.secret_key_ref.is_some(), field("secretKeyRef"));
     }
     if let Some(resources) = &container.resources {
         found.when(has_entries(&resources.claims), field("resources.claims"), CLAIMS);

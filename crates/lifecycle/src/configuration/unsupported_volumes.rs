@@ -1,11 +1,12 @@
 //! The kinds of volumes that this node cannot honour yet, by their names.
 //!
-//! Owns the names of all kinds. Those that need no API server are honoured by `storage`.
+//! Owns the names of all kinds. Those that need no API server are honoured by `storage`, and for pods from the API server those
+//! that are made from its objects.
 
 use k8s_openapi::api::core::v1::{Pod, Volume, VolumeProjection};
 
 const PLUGINS: &str = "volumes of this type are not supported yet";
-const API_OBJECTS: &str = "volumes of this type need an API server, which is not supported yet";
+const API_OBJECTS: &str = "volumes of this type need an API server, and the pod does not come from one";
 /// Upstream has no driver for it any more.
 const GIT_REPO: &str =
     "gitRepo volumes have been removed; clone the repository in an init container into an emptyDir";
@@ -65,7 +66,7 @@ pub fn projection_type(projection: &VolumeProjection) -> &'static str {
 }
 
 /// Every volume that cannot be had: its field and why. A volume that no container uses is left out, because it is not set up.
-pub(super) fn unsupported_volumes(pod: &Pod) -> Vec<(String, &'static str)> {
+pub(super) fn unsupported_volumes(pod: &Pod, has_api: bool) -> Vec<(String, &'static str)> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
@@ -85,10 +86,9 @@ pub(super) fn unsupported_volumes(pod: &Pod) -> Vec<(String, &'static str)> {
         let field = format!("spec.volumes[{index}].{kind}");
         match kind {
             "emptyDir" | "hostPath" | "downwardAPI" | "image" => {}
+            "projected" | "configMap" | "secret" if has_api => {}
             "projected" => found.extend(unsupported_projections(volume, &field)),
-            "configMap" | "secret" | "persistentVolumeClaim" | "ephemeral" => {
-                found.push((field, API_OBJECTS));
-            }
+            "configMap" | "secret" => found.push((field, API_OBJECTS)),
             "gitRepo" => found.push((field, GIT_REPO)),
             _ => found.push((field, PLUGINS)),
         }

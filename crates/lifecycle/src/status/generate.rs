@@ -42,6 +42,8 @@ pub fn generate_status(inputs: &StatusInputs<'_>) -> Generated {
 
     let mut reading = ProbeReading {
         pod: inputs.pod,
+        // What stands there of a static pod is its mirror's.
+        known: inputs.mirror.unwrap_or(&api),
         probes: inputs.probes,
         gates: inputs.gates,
         probe_now: BTreeSet::new(),

@@ -14,6 +14,7 @@ mod adjust;
 pub mod conditions;
 mod containers;
 mod finish;
+mod foreign;
 mod generate;
 mod moments;
 mod normal;
@@ -39,13 +40,14 @@ pub use addresses::ordered_pod_ips;
 pub use adjust::{rejected_status, with_readiness, with_sandbox_ready, with_startup};
 pub use containers::{StartFailure, StartFailures};
 pub use finish::finished_status;
+pub use foreign::reported_status;
 pub use generate::{Generated, generate_status};
 pub use normal::normalize;
 pub use phase::{Phase, PhaseFacts, RESTARTING_ALL_CONTAINERS, pod_phase};
 pub use probes::Probes;
 pub use publish::{may_be_deleted, needs_reconcile, published_status, readiness_is_stale, same_for_node};
 pub use settle::{Refusal, Settled, Settling, StatusBase, Termination, check_container_transitions, settle};
-pub use view::{StateView, find_condition, find_status, is_mirror_pod, is_static_pod, phase_of};
+pub use view::{StateView, find_condition, find_status, is_api_pod, is_mirror_pod, is_static_pod, phase_of};
 
 /// The feature gates that statuses depend on. The default is upstream's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

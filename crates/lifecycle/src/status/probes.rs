@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{ContainerId, ProbeResult, ProbeResults};
@@ -15,7 +15,7 @@ use crate::restart::is_sidecar;
 use super::StatusGates;
 use super::conditions::READY;
 use super::moments::api_time;
-use super::view::{StateView, find_condition, spec_of};
+use super::view::{StateView, conditions, find_condition, spec_of};
 
 /// Containers that were started longer than this before the agent belong to an earlier run of the agent.
 const RESTART_MARGIN: Duration = Duration::from_secs(10);
@@ -36,6 +36,8 @@ pub struct Probes {
 /// Sets `started` and `ready`, and names the containers whose readiness probe should run at once.
 pub(super) struct ProbeReading<'a> {
     pub(super) pod: &'a Pod,
+    /// What the API server says of the pod.
+    pub(super) known: &'a PodStatus,
     pub(super) probes: &'a Probes,
     pub(super) gates: StatusGates,
     pub(super) probe_now: BTreeSet<String>,
@@ -91,13 +93,14 @@ impl ProbeReading<'_> {
         if probed {
             self.probe_now.insert(status.name.clone());
         }
-        let inherited =
-            !self.gates.change_container_status_on_restart && self.is_inherited(running.started_at.as_ref());
+        let was_ready = self.was_ready(status);
+        let inherited = !self.gates.change_container_status_on_restart
+            && (was_ready || self.is_inherited(running.started_at.as_ref()));
         match container {
             Some(container) if inherited => {
                 // The predecessor's verdict stands until our own probe has one.
                 let ready = !probed || result.is_none();
-                ready && (container.readiness_probe.is_none() || self.pod_was_ready())
+                ready && (container.readiness_probe.is_none() || was_ready || self.pod_was_ready())
             }
             Some(_) | None => !probed,
         }
@@ -108,14 +111,20 @@ impl ProbeReading<'_> {
         container_started.is_some_and(|started| *started < api_time(margin))
     }
 
+    /// Whether the API server has this very container as ready, however young it is.
+    fn was_ready(&self, status: &ContainerStatus) -> bool {
+        let lists = [
+            &self.known.init_container_statuses,
+            &self.known.container_statuses,
+        ];
+        let mut all = lists.into_iter().flatten().flatten();
+        all.any(|known| {
+            known.ready && known.container_id.is_some() && known.container_id == status.container_id
+        })
+    }
+
     fn pod_was_ready(&self) -> bool {
-        let conditions = self
-            .pod
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.as_deref());
-        find_condition(conditions.unwrap_or_default(), READY)
-            .is_some_and(|condition| condition.status == "True")
+        find_condition(conditions(self.known), READY).is_some_and(|condition| condition.status == "True")
     }
 }
 

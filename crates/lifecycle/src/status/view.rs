@@ -146,6 +146,11 @@ pub fn is_static_pod(pod: &Pod) -> bool {
     annotation(pod, CONFIG_SOURCE).is_some_and(|source| source != "api")
 }
 
+/// Whether the pod comes from the API.
+pub fn is_api_pod(pod: &Pod) -> bool {
+    annotation(pod, CONFIG_SOURCE).is_some_and(|source| source == "api")
+}
+
 /// Whether the pod is the API's image of a static pod.
 pub fn is_mirror_pod(pod: &Pod) -> bool {
     annotation(pod, CONFIG_MIRROR).is_some()

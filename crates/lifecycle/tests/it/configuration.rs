@@ -362,7 +362,7 @@ fn api_objects_are_refused_by_name() {
     let error = configured(&from, &json!({}), &ContainerInputs::default()).expect_err("no API server");
     let text = error.to_string();
     assert!(
-        text.contains("not supported without an API server") && text.contains("settings"),
+        text.contains("there is no API server") && text.contains("settings"),
         "{text}"
     );
 }

@@ -140,3 +140,32 @@ fn fields_of_containers() {
         }
     }
 }
+
+#[test]
+fn pods_from_the_api_server_may_refer_to_its_objects() {
+    let volumes = json!([
+        {"name": "a", "configMap": {"name": "c"}}, {"name": "b", "secret": {"secretName": "s"}},
+        {"name": "t", "projected": {"sources": [
+            {"serviceAccountToken": {"path": "t"}}, {"configMap": {"name": "c"}}, {"clusterTrustBundle": {"path": "b"}},
+        ]}},
+        {"name": "d", "persistentVolumeClaim": {"claimName": "d"}},
+    ]);
+    let mounts: Vec<Value> = ["a", "b", "t", "d"]
+        .iter()
+        .map(|name| json!({"name": name, "mountPath": format!("/{name}")}))
+        .collect();
+    let spec = json!({
+        "runtimeClassName": "kata", "imagePullSecrets": [{"name": "x"}], "resourceClaims": [{"name": "x"}], "volumes": volumes,
+        "containers": [{"name": "c", "image": "i", "volumeMounts": mounts, "envFrom": [{"secretRef": {"name": "s"}}],
+            "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "s", "key": "k"}}}]}],
+    });
+    let mut pod = pod(&spec);
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert("kubernetes.io/config.source".to_owned(), "api".to_owned());
+    let found = unsupported(&pod, &node()).into_iter();
+    let found: Vec<String> = found.map(|one| one.field).collect();
+    assert_eq!(
+        found,
+        ["spec.volumes[3].persistentVolumeClaim", "spec.resourceClaims"]
+    );
+}

@@ -5,6 +5,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod allocation;
 mod backoff;
 mod configuration;
 mod configuration_texts;
@@ -13,14 +14,19 @@ mod configuration_users;
 mod env_file;
 mod hash;
 mod hooks;
+mod object_variables;
 mod observe;
 mod plan;
 mod plan_properties;
 mod pod_state;
 mod recovery;
 mod sample;
+mod service_variables;
 mod status;
+mod status_foreign;
 mod status_goldens;
 mod status_oracle;
+mod status_patch;
+mod strategic_merge;
 mod termination;
 mod user_namespaces;

@@ -1,4 +1,5 @@
-//! The helper chains of the packet filter: with a filter that is only remembered, and with the kernel's own.
+//! The node: its object and its lease at a simulated API server; the helper chains of the packet filter, with a filter that is
+//! only remembered and with the kernel's own; pressure.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -7,6 +8,12 @@
     reason = "tests are an edge: they run programs, spawn tasks, and fail by panicking"
 )]
 
+mod bed;
 mod kept;
+mod lease;
+mod pressure;
 mod real;
+mod registration;
+mod restart;
 mod short_clock;
+mod status_writes;

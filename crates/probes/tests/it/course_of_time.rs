@@ -159,6 +159,23 @@ async fn containers_of_an_earlier_agent_keep_their_word() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_young_container_that_was_told_as_ready_keeps_its_word() {
+    let mut bed = Bed::new(&json!([{"name": "c", "readinessProbe": tcp(2, &json!({}))}]));
+    let status = |id: &str| {
+        let status = json!({"containerStatuses": [{
+            "name": "c", "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "started": true,
+            "containerID": format!("containerd://{id}"),
+        }]});
+        Some(serde_json::from_value(status).unwrap())
+    };
+    let a_moment_ago = Timestamp::from_unix_nanos((EPOCH_SECONDS - 1) * 1_000_000_000);
+    bed.status = status("a");
+    assert_eq!(results(&bed.runs_since("c", "a", a_moment_ago), "a"), "---");
+    // The word was about another container.
+    assert_eq!(results(&bed.runs_since("c", "b", a_moment_ago), "b"), "-x-");
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_wants_to_know_now_is_answered() {
     let mut bed = Bed::new(&json!([{"name": "c", "readinessProbe": tcp(2, &json!({"periodSeconds": 60}))}]));
     let long_ago = Timestamp::from_unix_nanos((EPOCH_SECONDS - 3600) * 1_000_000_000);

@@ -19,7 +19,7 @@ pub struct RuntimeFeatures {
     pub mount_options: bool,
 }
 
-/// The gates that a node declares features by.
+/// The gates that admission goes by; a node declares features by most of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeatureTerms {
     pub restart_all_containers: bool,
@@ -27,6 +27,8 @@ pub struct FeatureTerms {
     pub volume_bind_mount_options: bool,
     /// Whether declared features count at all: `NodeDeclaredFeatures`.
     pub declared: bool,
+    /// Whether tolerations may compare numbers: `TaintTolerationComparisonOperators`.
+    pub toleration_comparison: bool,
 }
 
 /// Whether the answer depends on what the runtime can do.
@@ -173,9 +175,9 @@ fn uses_mount_options(pod: &Pod) -> bool {
         })
 }
 
-/// Features that the pod needs and the node does not declare.
-pub fn features_refusal(pod: &Pod, terms: FeatureTerms, runtime: RuntimeFeatures) -> Option<Refusal> {
-    let needs = [
+/// The features that pods may ask a node for: whether this pod does, and whether the node declares it.
+fn features(pod: &Pod, terms: FeatureTerms, runtime: RuntimeFeatures) -> [(&'static str, bool, bool); 3] {
+    [
         (
             "RestartAllContainersOnContainerExits",
             restarts_all_containers(pod),
@@ -191,7 +193,24 @@ pub fn features_refusal(pod: &Pod, terms: FeatureTerms, runtime: RuntimeFeatures
             uses_mount_options(pod),
             terms.volume_bind_mount_options && runtime.mount_options,
         ),
-    ];
+    ]
+}
+
+impl FeatureTerms {
+    /// The features that pods can be refused for, as far as the node has them: what it declares has to hold these.
+    #[must_use]
+    pub fn declared_features(self, runtime: RuntimeFeatures) -> Vec<&'static str> {
+        let all = features(&Pod::default(), self, runtime);
+        let there = all
+            .into_iter()
+            .filter(|(_, _, is_there)| *is_there && self.declared);
+        there.map(|(name, _, _)| name).collect()
+    }
+}
+
+/// Features that the pod needs and the node does not declare.
+pub fn features_refusal(pod: &Pod, terms: FeatureTerms, runtime: RuntimeFeatures) -> Option<Refusal> {
+    let needs = features(pod, terms, runtime);
     let missing: Vec<&str> = needs
         .iter()
         .filter(|(_, is_needed, is_there)| *is_needed && !*is_there)

@@ -1,8 +1,8 @@
 //! Whether a pod may run on this node.
 //!
 //! Owns the checks, their order, and upstream's reasons and words. Everything is decided from the pod, from the ledger of those
-//! who are in, and from the node's terms; nothing is reserved or ended here. What is not judged yet: node pressure, topology
-//! and devices, taints, shutdown; each comes with its part of the node.
+//! who are in, from the node's terms and from how the node is just now; nothing is reserved or ended here. What is not judged
+//! yet: topology and devices, shutdown; each comes with its part of the node.
 
 pub mod capabilities;
 pub mod fit;
@@ -10,19 +10,24 @@ pub mod host_ports;
 pub mod ledger;
 pub mod need;
 pub mod node_match;
+pub mod node_view;
 pub mod preemption;
+pub mod pressure_gate;
 pub mod sysctls;
+pub mod taints;
 
 pub use capabilities::{FeatureTerms, RuntimeFeatures};
 pub use ledger::{Holding, Ledger};
 pub use need::Allocatable;
-pub use node_match::NodeIdentity;
+pub use node_match::{NODE_AFFINITY, NodeIdentity};
+pub use node_view::NodeView;
 pub use sysctls::{KernelVersion, SysctlAllowlist};
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
 
 use self::fit::Shortage;
+use self::ledger::Others;
 use self::preemption::NobodyToPreempt;
 use crate::demand::{BadQuantity, PodDemand};
 use crate::importance::{API_SOURCE, SOURCE_ANNOTATION};
@@ -83,6 +88,8 @@ pub enum Judgement {
         victims: Vec<PodUid>,
     },
     Refused(Refusal),
+    /// Nothing but the node's labels speaks against it, and they may be newer than what is known of them.
+    Mislabelled(Refusal),
 }
 
 pub(crate) fn is_static(pod: &Pod) -> bool {
@@ -98,18 +105,37 @@ impl NodeTerms {
     }
 
     /// Judges a pod beside those who are in. The pod itself may be among them.
-    pub fn judge(&self, uid: &PodUid, pod: &Pod, ledger: &Ledger, runtime: RuntimeFeatures) -> Judgement {
+    pub fn judge(
+        &self,
+        uid: &PodUid,
+        pod: &Pod,
+        ledger: &Ledger,
+        runtime: RuntimeFeatures,
+        view: &NodeView,
+    ) -> Judgement {
         let demand = match PodDemand::read(pod) {
             Ok(demand) => demand,
             Err(problem) => {
                 return Judgement::Refused(Refusal::for_good(UNEXPECTED, problem.to_string()));
             }
         };
-        if let Some(refusal) = self.before_room(pod, runtime) {
+        let (rules, compares) = (&self.rules, self.features.toleration_comparison);
+        let under_pressure = pressure_gate::pressure_refusal(pod, &demand, view.pressure, rules, compares);
+        if let Some(refusal) = under_pressure.or_else(|| self.before_room(pod, runtime)) {
             return Judgement::Refused(refusal);
         }
-        let holding = Holding::of(pod, &demand, &self.rules);
-        let victims = match self.room(uid, pod, &demand, &holding, ledger) {
+        let holding = Holding::of(pod, &demand, rules);
+        let others = ledger.beside(uid, &holding);
+        let allocatable = view.allocatable(&self.allocatable);
+        let known = need::without_unknown(pod, &demand, &allocatable);
+        let shortages = fit::shortages(&need::Need::of_pod(&known, rules), &others, &allocatable);
+        let misfits = self.misfits(pod, &holding, &others, view);
+        if let ([], [only]) = (&shortages[..], &misfits[..])
+            && only.reason == NODE_AFFINITY
+        {
+            return Judgement::Mislabelled(only.clone());
+        }
+        let victims = match room((uid, &holding), ledger, &shortages, misfits) {
             Ok(victims) => victims,
             Err(refusal) => return Judgement::Refused(refusal),
         };
@@ -137,34 +163,36 @@ impl NodeTerms {
             .or_else(|| capabilities::features_refusal(pod, self.features, runtime))
     }
 
-    /// Who has to make room, if anybody; the error is why there is none.
-    fn room(
-        &self,
-        uid: &PodUid,
-        pod: &Pod,
-        demand: &PodDemand,
-        holding: &Holding,
-        ledger: &Ledger,
-    ) -> Result<Vec<PodUid>, Refusal> {
-        let others = ledger.beside(uid, holding);
-        let known = need::without_unknown(demand, &self.allocatable);
-        let wanted = need::Need::of_pod(&known, &self.rules);
-        let shortages = fit::shortages(&wanted, &others, &self.allocatable);
-        let mut misfits = self.identity.refusals(pod);
-        misfits.extend(fit::port_refusal(&holding.ports, &others));
-        let is_critical = holding.rank.importance.is_critical();
-        match (shortages.first(), misfits.into_iter().next()) {
-            (None, None) => Ok(Vec::new()),
-            // A critical pod never fails for resources alone, so that they are not what it is told.
-            (Some(shortage), _) if !is_critical => Err(shortage.refusal()),
-            (_, Some(misfit)) => Err(misfit),
-            (Some(_), None) => {
-                let neighbours = ledger
-                    .neighbours(uid, holding)
-                    .map(|(uid, other)| (uid, &other.rank));
-                preemption::victims(&holding.rank, neighbours, &shortages)
-                    .map_err(|nobody| nobody_makes_room(&shortages, &nobody))
-            }
+    /// Everything beside resources that speaks against the pod, in upstream's order.
+    fn misfits(&self, pod: &Pod, holding: &Holding, others: &Others, view: &NodeView) -> Vec<Refusal> {
+        let labels = view.labels.as_ref();
+        let mut found = self.identity.refusals(pod, labels);
+        found.extend(fit::port_refusal(&holding.ports, others));
+        let compares = self.features.toleration_comparison;
+        found.extend(taints::taint_refusal(pod, &view.taints, compares));
+        found
+    }
+}
+
+/// Who has to make room, if anybody; the error is why there is none.
+fn room(
+    (uid, holding): (&PodUid, &Holding),
+    ledger: &Ledger,
+    shortages: &[Shortage],
+    misfits: Vec<Refusal>,
+) -> Result<Vec<PodUid>, Refusal> {
+    let is_critical = holding.rank.importance.is_critical();
+    match (shortages.first(), misfits.into_iter().next()) {
+        (None, None) => Ok(Vec::new()),
+        // A critical pod never fails for resources alone, so that they are not what it is told.
+        (Some(shortage), _) if !is_critical => Err(shortage.refusal()),
+        (_, Some(misfit)) => Err(misfit),
+        (Some(_), None) => {
+            let neighbours = ledger
+                .neighbours(uid, holding)
+                .map(|(uid, other)| (uid, &other.rank));
+            preemption::victims(&holding.rank, neighbours, shortages)
+                .map_err(|nobody| nobody_makes_room(shortages, &nobody))
         }
     }
 }

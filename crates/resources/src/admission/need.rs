@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::names::is_qualified_name;
 
 use crate::allocatable::PODS;
@@ -14,6 +15,7 @@ use crate::rules::Rules;
 const NATIVE_PREFIX: &str = "kubernetes.io/";
 const QUOTA_PREFIX: &str = "requests.";
 const ATTACHABLE_PREFIX: &str = "attachable-volumes-";
+const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 /// Amounts of every resource that admission counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,14 +113,22 @@ fn is_counted(name: &str) -> bool {
         || name.starts_with(ATTACHABLE_PREFIX)
 }
 
-/// The pod's demand without extended resources that the node does not know: those are somebody else's matter.
-pub fn without_unknown(demand: &PodDemand, allocatable: &Allocatable) -> PodDemand {
+/// The pod's demand without extended resources that the node does not know, and without those that a claim stands for: both are
+/// somebody else's matter.
+pub fn without_unknown(pod: &Pod, demand: &PodDemand, allocatable: &Allocatable) -> PodDemand {
+    let status = pod.status.as_ref();
+    let claims = status.and_then(|status| status.extended_resource_claim_status.as_ref());
+    let is_claimed = |container: &str, name: &str| {
+        let mut mappings = claims.into_iter().flat_map(|claims| &claims.request_mappings);
+        (is_extended(name) || name.starts_with(DEVICE_CLASS_PREFIX))
+            && mappings.any(|one| one.container_name == container && one.resource_name == name)
+    };
     let is_known = |name: &str| !is_extended(name) || allocatable.resources.others.contains_key(name);
     let mut known = demand.clone();
     for container in known.containers.iter_mut().chain(&mut known.init_containers) {
         let requests = container.resources.requests.iter();
         container.resources.requests = requests
-            .filter(|(name, _)| is_known(name))
+            .filter(|(name, _)| is_known(name) && !is_claimed(&container.name, name))
             .map(|(name, quantity)| (name.to_owned(), quantity.clone()))
             .collect();
     }

@@ -1,7 +1,6 @@
 //! Whether a pod belongs on this node at all: operating system, name, labels.
 //!
-//! Owns the pod's demands on the node itself. Taints come with the Node object of a cluster: static pods, the only ones without
-//! one, are not bound by them.
+//! Owns the pod's demands on the node itself. What the node demands of pods is in `taints`.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +12,8 @@ use super::Refusal;
 const OS_LABEL: &str = "kubernetes.io/os";
 const LINUX: &str = "linux";
 const NAME_FIELD: &str = "metadata.name";
+/// The reason of a pod that wants other labels.
+pub const NODE_AFFINITY: &str = "NodeAffinity";
 
 /// The pod is meant for another operating system.
 pub fn os_refusal(pod: &Pod) -> Option<Refusal> {
@@ -36,23 +37,28 @@ pub fn os_refusal(pod: &Pod) -> Option<Refusal> {
     })
 }
 
-/// The node that pods are compared with.
+/// The node as it describes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
     pub name: String,
+    /// Those that it gives itself; they count while no Node object is known.
     pub labels: BTreeMap<String, String>,
 }
 
 impl NodeIdentity {
-    /// Everything about the node that the pod does not want, in upstream's order.
-    pub fn refusals(&self, pod: &Pod) -> Vec<Refusal> {
+    /// Everything about the node that the pod does not want, in upstream's order. `labels` are those of the Node object.
+    pub fn refusals(&self, pod: &Pod, labels: Option<&BTreeMap<String, String>>) -> Vec<Refusal> {
         let Some(spec) = &pod.spec else {
             return Vec::new();
         };
+        let compared = Compared {
+            name: &self.name,
+            labels: labels.unwrap_or(&self.labels),
+        };
         let mut found = Vec::new();
-        if !self.has_labels(spec) || !self.has_affinity(spec) {
+        if !compared.has_labels(spec) || !compared.has_affinity(spec) {
             found.push(Refusal::for_good(
-                "NodeAffinity",
+                NODE_AFFINITY,
                 "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
             ));
         }
@@ -65,10 +71,26 @@ impl NodeIdentity {
         }
         found
     }
+}
+
+/// The node that pods are compared with.
+struct Compared<'a> {
+    name: &'a str,
+    labels: &'a BTreeMap<String, String>,
+}
+
+impl Compared<'_> {
+    /// Whatever somebody has written there, the operating system is what it is.
+    fn label(&self, key: &str) -> Option<&str> {
+        match key {
+            OS_LABEL if !self.labels.is_empty() => Some(LINUX),
+            _ => self.labels.get(key).map(String::as_str),
+        }
+    }
 
     fn has_labels(&self, spec: &PodSpec) -> bool {
         let mut wanted = spec.node_selector.iter().flatten();
-        wanted.all(|(key, value)| self.labels.get(key) == Some(value))
+        wanted.all(|(key, value)| self.label(key) == Some(value))
     }
 
     fn has_affinity(&self, spec: &PodSpec) -> bool {
@@ -91,13 +113,13 @@ impl NodeIdentity {
     }
 
     fn has_label(&self, wanted: &NodeSelectorRequirement) -> bool {
-        let own = self.labels.get(&wanted.key);
+        let own = self.label(&wanted.key);
         let values = wanted.values.as_deref().unwrap_or_default();
         // What can be no label is met by no node.
         if !is_qualified_name(&wanted.key) || !values.iter().all(|value| is_label_value(value)) {
             return false;
         }
-        let is_one_of = |own: &String| values.contains(own);
+        let is_one_of = |own: &str| values.iter().any(|value| value == own);
         let compared = |holds: fn(i64, i64) -> bool| {
             let (Some(own), [bound]) = (own, values) else {
                 return false;
@@ -106,9 +128,9 @@ impl NodeIdentity {
         };
         match wanted.operator.as_str() {
             "In" => own.is_some_and(is_one_of),
-            "NotIn" => !own.is_some_and(is_one_of),
-            "Exists" => own.is_some(),
-            "DoesNotExist" => own.is_none(),
+            "NotIn" => !values.is_empty() && !own.is_some_and(is_one_of),
+            "Exists" => values.is_empty() && own.is_some(),
+            "DoesNotExist" => values.is_empty() && own.is_none(),
             "Gt" => compared(|own, bound| own > bound),
             "Lt" => compared(|own, bound| own < bound),
             _ => false,
@@ -119,9 +141,11 @@ impl NodeIdentity {
         let [value] = wanted.values.as_deref().unwrap_or_default() else {
             return false;
         };
-        match (wanted.key.as_str(), wanted.operator.as_str()) {
-            (NAME_FIELD, "In") => self.name == *value,
-            (NAME_FIELD, "NotIn") => self.name != *value,
+        // No node has any other field.
+        let own = if wanted.key == NAME_FIELD { self.name } else { "" };
+        match wanted.operator.as_str() {
+            "In" => own == value,
+            "NotIn" => own != value,
             _ => false,
         }
     }

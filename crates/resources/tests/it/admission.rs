@@ -7,18 +7,18 @@ use proptest::prelude::*;
 use rubelet_model::observation::PodUid;
 use rubelet_resources::Rules;
 use rubelet_resources::admission::{
-    Allocatable, FeatureTerms, Judgement, KernelVersion, Ledger, NodeIdentity, NodeTerms, Refusal,
+    Allocatable, FeatureTerms, Judgement, KernelVersion, Ledger, NodeIdentity, NodeTerms, NodeView, Refusal,
     RuntimeFeatures, SysctlAllowlist,
 };
 use rubelet_resources::amounts::Amounts;
 use serde_json::{Value, json};
 
-fn amounts(list: &[(&str, &str)]) -> Amounts {
+pub(crate) fn amounts(list: &[(&str, &str)]) -> Amounts {
     let entry = |(name, text): &(&str, &str)| ((*name).to_owned(), text.parse().expect("a quantity"));
     list.iter().map(entry).collect()
 }
 
-fn terms() -> NodeTerms {
+pub(crate) fn terms() -> NodeTerms {
     let labels = [
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/hostname", "node"),
@@ -51,7 +51,7 @@ fn terms() -> NodeTerms {
 }
 
 /// A pod of the API with these requests of its one container.
-fn pod(name: &str, requests: &[(&str, &str)]) -> Value {
+pub(crate) fn pod(name: &str, requests: &[(&str, &str)]) -> Value {
     let requests: BTreeMap<&str, &str> = requests.iter().copied().collect();
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -61,39 +61,43 @@ fn pod(name: &str, requests: &[(&str, &str)]) -> Value {
     })
 }
 
-fn of_file(mut pod: Value) -> Value {
+pub(crate) fn of_file(mut pod: Value) -> Value {
     pod["metadata"]["annotations"]["kubernetes.io/config.source"] = json!("file");
     pod
 }
 
-fn with(mut pod: Value, path: &str, value: Value) -> Value {
+pub(crate) fn with(mut pod: Value, path: &str, value: Value) -> Value {
     *pod.pointer_mut(path).expect("the path") = value;
     pod
 }
 
-fn spec(mut pod: Value, field: &str, value: Value) -> Value {
+pub(crate) fn spec(mut pod: Value, field: &str, value: Value) -> Value {
     pod["spec"][field] = value;
     pod
 }
 
-fn read(pod: &Value) -> Pod {
+pub(crate) fn read(pod: &Value) -> Pod {
     serde_json::from_value(pod.clone()).expect("a pod")
 }
 
-/// What becomes of the last pod when the others are in already, whether they fit or not.
 fn judge(terms: &NodeTerms, others: &[Value], newcomer: &Value) -> Judgement {
+    judge_on(terms, &NodeView::default(), others, newcomer)
+}
+
+/// What becomes of the last pod when the others are in already, whether they fit or not.
+pub(crate) fn judge_on(terms: &NodeTerms, view: &NodeView, others: &[Value], newcomer: &Value) -> Judgement {
     let mut ledger = Ledger::default();
     for (index, other) in others.iter().enumerate() {
         let holding = terms.holding(&read(other)).expect("good quantities");
         ledger.reserve(PodUid::from(format!("{index}")), holding);
     }
     let uid = PodUid::from("new");
-    terms.judge(&uid, &read(newcomer), &ledger, RuntimeFeatures::default())
+    terms.judge(&uid, &read(newcomer), &ledger, RuntimeFeatures::default(), view)
 }
 
-fn refusal(judgement: Judgement) -> Option<Refusal> {
+pub(crate) fn refusal(judgement: Judgement) -> Option<Refusal> {
     match judgement {
-        Judgement::Refused(refusal) => Some(refusal),
+        Judgement::Refused(refusal) | Judgement::Mislabelled(refusal) => Some(refusal),
         Judgement::Fits(_) | Judgement::Preempts { .. } => None,
     }
 }
@@ -476,7 +480,8 @@ proptest! {
             let (cpu, memory) = (format!("{milli}m"), format!("{memory}00Mi"));
             let value = pod(&format!("p{name}"), &[("cpu", cpu.as_str()), ("memory", memory.as_str())]);
             let value = if is_static { of_file(value) } else { value };
-            match terms.judge(&uid, &read(&value), &ledger, RuntimeFeatures::default()) {
+            let view = NodeView::default();
+            match terms.judge(&uid, &read(&value), &ledger, RuntimeFeatures::default(), &view) {
                 Judgement::Fits(holding) => ledger.reserve(uid, holding),
                 Judgement::Preempts { holding, victims } => {
                     for victim in victims {
@@ -484,7 +489,7 @@ proptest! {
                     }
                     ledger.reserve(uid, holding);
                 }
-                Judgement::Refused(_) => {}
+                Judgement::Refused(_) | Judgement::Mislabelled(_) => {}
             }
             let total = ledger.total();
             prop_assert!(total.pods <= terms.allocatable.pods);

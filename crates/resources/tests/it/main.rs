@@ -6,5 +6,7 @@ mod allocatable;
 mod cgroups;
 mod containers;
 mod node_cgroups;
+mod node_view;
 mod pods;
+mod pressure;
 mod totals;

@@ -1,11 +1,12 @@
 //! The certificate, the authorities of clients, and what is negotiated.
 //!
-//! Owns the files behind them, read at the start and again when they change. A changed file that makes no sense is told in
-//! the log, and what was in force stays.
+//! Owns the files behind them, read at the start and again when they change; the certificate's only where nobody else takes care
+//! of it. A changed file that makes no sense is told in the log, and what was in force stays.
 
 mod client_certificates;
 mod negotiation;
 mod self_signed;
+mod serving_certificate;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,19 +17,21 @@ use futures_util::stream::select_all;
 use rubelet_config::{Gate, Settings};
 use rubelet_ports::{FileReader, WatchStream};
 use tokio::sync::watch;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::ServerError;
-use crate::authentication::ClientAuthorities;
+use crate::access::ClientAuthorities;
 use crate::stopping::Stopping;
 use client_certificates::AnyClientCertificate;
 use negotiation::Negotiation;
+pub use serving_certificate::{BadPair, ServingCertificate};
 
 const FILE_LIMIT_BYTES: u64 = 1 << 20;
+const AUTHORITIES_SETTING: &str = "authentication.x509.clientCAFile";
 /// The safety net below the watches.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -60,58 +63,79 @@ impl CertificateFiles {
     }
 }
 
-/// The contents that the configuration in force was made from.
+/// The contents that what is in force was made from.
 #[derive(Clone, PartialEq, Eq)]
 struct Loaded {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
+    /// Certificate and key; `None` where they are somebody else's business.
+    pair: Option<(Vec<u8>, Vec<u8>)>,
     authorities: Option<Vec<u8>>,
 }
 
 /// TLS as the settings want it, and as the files are now.
 pub(crate) struct TlsSetup {
-    pub(crate) files: CertificateFiles,
-    authorities_file: Option<PathBuf>,
+    files: TlsFiles,
     negotiation: Negotiation,
     reload_certificate: bool,
     reload_authorities: bool,
     loaded: Loaded,
-    configuration: watch::Sender<Arc<ServerConfig>>,
+    certificate: Arc<ServingCertificate>,
+    configuration: Arc<ServerConfig>,
     authorities: watch::Sender<Option<Arc<dyn ClientCertVerifier>>>,
 }
 
+/// The files that are read here.
+struct TlsFiles {
+    pair: Option<CertificateFiles>,
+    authorities: Option<PathBuf>,
+}
+
 impl TlsSetup {
-    /// Makes the self-signed certificate where none is there, and reads everything once.
+    /// Reads everything once, and makes the self-signed certificate where none is there. A certificate that is given is somebody
+    /// else's business: no file of it is looked at.
     pub(crate) async fn prepare(
         settings: &Settings,
         node_name: &str,
         reader: &dyn FileReader,
+        given: Option<Arc<ServingCertificate>>,
     ) -> Result<Self, ServerError> {
         let negotiation = Negotiation::of(settings.configuration())?;
-        let (files, own) = CertificateFiles::of(settings);
-        if own {
-            self_signed::ensure(&files, node_name).await?;
-        }
-        let authorities_file = Some(&settings.configuration().authentication.x509.client_ca_file)
+        let pair = if given.is_some() {
+            None
+        } else {
+            let (files, own) = CertificateFiles::of(settings);
+            if own {
+                self_signed::ensure(&files, node_name).await?;
+            }
+            Some(files)
+        };
+        let authorities = Some(&settings.configuration().authentication.x509.client_ca_file)
             .filter(|file| !file.is_empty())
             .map(PathBuf::from);
-        let loaded = read_all(reader, &files, authorities_file.as_deref()).await?;
-        let authorities = read_authorities(&loaded, authorities_file.as_deref(), &negotiation)?;
-        let configuration = server_config(&loaded, &files, authorities.is_some(), &negotiation)?;
+        let files = TlsFiles { pair, authorities };
+        let loaded = files.read(reader).await?;
+        let authorities = files.authorities(&loaded, &negotiation)?;
+        let certificate = given.unwrap_or_default();
+        files.show(&loaded, &certificate)?;
+        let configuration = server_config(Arc::clone(&certificate), authorities.is_some(), &negotiation)?;
         Ok(Self {
             files,
-            authorities_file,
             negotiation,
             reload_certificate: settings.gates().enabled(Gate::ReloadKubeletServerCertificateFile),
             reload_authorities: settings.gates().enabled(Gate::ReloadKubeletClientCAFile),
             loaded,
-            configuration: watch::Sender::new(Arc::new(configuration)),
+            certificate,
+            configuration: Arc::new(configuration),
             authorities: watch::Sender::new(authorities),
         })
     }
 
-    pub(crate) fn configuration(&self) -> watch::Receiver<Arc<ServerConfig>> {
-        self.configuration.subscribe()
+    /// Where the certificate comes from, if it comes from files that are read here.
+    pub(crate) fn certificate_files(&self) -> Option<&CertificateFiles> {
+        self.files.pair.as_ref()
+    }
+
+    pub(crate) fn configuration(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.configuration)
     }
 
     pub(crate) fn authorities(&self) -> ClientAuthorities {
@@ -120,10 +144,12 @@ impl TlsSetup {
 
     /// Follows the files until the server stops.
     pub(crate) async fn follow(mut self, reader: Arc<dyn FileReader>, mut stopping: Stopping) {
-        if !self.reload_certificate && !self.reload_authorities {
+        let follows_pair = self.reload_certificate && self.files.pair.is_some();
+        let follows_authorities = self.reload_authorities && self.files.authorities.is_some();
+        if !follows_pair && !follows_authorities {
             return;
         }
-        let mut hints = self.watch(reader.as_ref());
+        let mut hints = self.files.watch(reader.as_ref());
         loop {
             tokio::select! {
                 biased;
@@ -135,17 +161,78 @@ impl TlsSetup {
                         hints = Box::pin(futures_util::stream::pending());
                     }
                 }
-                () = tokio::time::sleep(RELOAD_INTERVAL) => hints = self.watch(reader.as_ref()),
+                () = tokio::time::sleep(RELOAD_INTERVAL) => hints = self.files.watch(reader.as_ref()),
             }
             self.reload(reader.as_ref()).await;
         }
     }
 
+    async fn reload(&mut self, reader: &dyn FileReader) {
+        let mut found = match self.files.read(reader).await {
+            Ok(found) => found,
+            Err(error) => return tracing::warn!(%error, "Certificates cannot be read again"),
+        };
+        if !self.reload_certificate {
+            found.pair.clone_from(&self.loaded.pair);
+        }
+        if !self.reload_authorities {
+            found.authorities.clone_from(&self.loaded.authorities);
+        }
+        // Told once for each change, also where it is half done, such as a certificate without its key.
+        if found.pair != self.loaded.pair {
+            match self.files.show(&found, &self.certificate) {
+                Ok(()) => tracing::info!("The serving certificate was read again"),
+                Err(error) => {
+                    tracing::warn!(%error, "A changed serving certificate makes no sense; the old one stays");
+                }
+            }
+        }
+        if found.authorities != self.loaded.authorities {
+            match self.files.authorities(&found, &self.negotiation) {
+                Ok(authorities) => {
+                    tracing::info!("The authorities of clients were read again");
+                    self.authorities.send_replace(authorities);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Changed authorities of clients make no sense; the old ones stay");
+                }
+            }
+        }
+        self.loaded = found;
+    }
+}
+
+impl TlsFiles {
+    async fn read(&self, reader: &dyn FileReader) -> Result<Loaded, ServerError> {
+        let read = async |setting: &'static str, path: &Path| {
+            reader
+                .read(path, FILE_LIMIT_BYTES)
+                .await
+                .map_err(|error| file_error(setting, path, error.message))
+        };
+        Ok(Loaded {
+            pair: match &self.pair {
+                Some(files) => Some((
+                    read("tlsCertFile", &files.certificate).await?,
+                    read("tlsPrivateKeyFile", &files.key).await?,
+                )),
+                None => None,
+            },
+            authorities: match &self.authorities {
+                Some(path) => Some(read(AUTHORITIES_SETTING, path).await?),
+                None => None,
+            },
+        })
+    }
+
     /// Directories are watched, because files are replaced by renaming.
     fn watch(&self, reader: &dyn FileReader) -> WatchStream {
-        let mut directories: Vec<&Path> = [&self.files.certificate, &self.files.key]
-            .into_iter()
-            .chain(&self.authorities_file)
+        let pair = self
+            .pair
+            .iter()
+            .flat_map(|files| [&files.certificate, &files.key]);
+        let mut directories: Vec<&Path> = pair
+            .chain(&self.authorities)
             .filter_map(|file| file.parent())
             .collect();
         directories.sort_unstable();
@@ -154,108 +241,51 @@ impl TlsSetup {
         Box::pin(select_all(streams))
     }
 
-    async fn reload(&mut self, reader: &dyn FileReader) {
-        let mut found = match read_all(reader, &self.files, self.authorities_file.as_deref()).await {
-            Ok(found) => found,
-            Err(error) => return tracing::warn!(%error, "Certificates cannot be read again"),
+    /// Puts the pair that was read in force.
+    fn show(&self, loaded: &Loaded, certificate: &ServingCertificate) -> Result<(), ServerError> {
+        let (Some(files), Some((chain, key))) = (&self.pair, &loaded.pair) else {
+            return Ok(());
         };
-        if !self.reload_certificate {
-            found.certificate.clone_from(&self.loaded.certificate);
-            found.key.clone_from(&self.loaded.key);
-        }
-        if !self.reload_authorities {
-            found.authorities.clone_from(&self.loaded.authorities);
-        }
-        if found == self.loaded {
-            return;
-        }
-        let negotiation = &self.negotiation;
-        let renewed =
-            read_authorities(&found, self.authorities_file.as_deref(), negotiation).and_then(|authorities| {
-                server_config(&found, &self.files, authorities.is_some(), negotiation)
-                    .map(|configuration| (authorities, configuration))
-            });
-        match renewed {
-            Ok((authorities, configuration)) => {
-                tracing::info!("Certificates were read again");
-                self.configuration.send_replace(Arc::new(configuration));
-                self.authorities.send_replace(authorities);
-            }
-            // Told once for each change, also where it is half done, such as a certificate without its key.
-            Err(error) => tracing::warn!(%error, "Changed certificates make no sense; the old ones stay"),
-        }
-        self.loaded = found;
+        certificate.replace(chain, key).map_err(|problem| {
+            let (setting, path) = match problem {
+                BadPair::Certificate(_) => ("tlsCertFile", &files.certificate),
+                BadPair::Key => ("tlsPrivateKeyFile", &files.key),
+            };
+            file_error(setting, path, problem.to_string())
+        })
     }
-}
 
-async fn read_all(
-    reader: &dyn FileReader,
-    files: &CertificateFiles,
-    authorities: Option<&Path>,
-) -> Result<Loaded, ServerError> {
-    let read = async |setting: &'static str, path: &Path| {
-        reader
-            .read(path, FILE_LIMIT_BYTES)
-            .await
-            .map_err(|error| file_error(setting, path, error.message))
-    };
-    Ok(Loaded {
-        certificate: read("tlsCertFile", &files.certificate).await?,
-        key: read("tlsPrivateKeyFile", &files.key).await?,
-        authorities: match authorities {
-            Some(path) => Some(read("authentication.x509.clientCAFile", path).await?),
-            None => None,
-        },
-    })
-}
-
-fn read_authorities(
-    loaded: &Loaded,
-    path: Option<&Path>,
-    negotiation: &Negotiation,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, ServerError> {
-    let (Some(content), Some(path)) = (&loaded.authorities, path) else {
-        return Ok(None);
-    };
-    let error = |problem: String| file_error("authentication.x509.clientCAFile", path, problem);
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(content) {
-        let certificate = certificate.map_err(|problem| error(problem.to_string()))?;
-        roots
-            .add(certificate)
-            .map_err(|problem| error(problem.to_string()))?;
+    fn authorities(
+        &self,
+        loaded: &Loaded,
+        negotiation: &Negotiation,
+    ) -> Result<Option<Arc<dyn ClientCertVerifier>>, ServerError> {
+        let (Some(content), Some(path)) = (&loaded.authorities, &self.authorities) else {
+            return Ok(None);
+        };
+        let error = |problem: String| file_error(AUTHORITIES_SETTING, path, problem);
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(content) {
+            let certificate = certificate.map_err(|problem| error(problem.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|problem| error(problem.to_string()))?;
+        }
+        if roots.is_empty() {
+            return Err(error("it holds no certificate".to_owned()));
+        }
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&negotiation.provider))
+            .build()
+            .map(Some)
+            .map_err(|problem| error(problem.to_string()))
     }
-    if roots.is_empty() {
-        return Err(error("it holds no certificate".to_owned()));
-    }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&negotiation.provider))
-        .build()
-        .map(Some)
-        .map_err(|problem| error(problem.to_string()))
 }
 
 fn server_config(
-    loaded: &Loaded,
-    files: &CertificateFiles,
+    certificate: Arc<ServingCertificate>,
     ask_for_certificates: bool,
     negotiation: &Negotiation,
 ) -> Result<ServerConfig, ServerError> {
-    let certificate_error = |problem: String| file_error("tlsCertFile", &files.certificate, problem);
-    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&loaded.certificate)
-        .collect::<Result<_, _>>()
-        .map_err(|problem| certificate_error(problem.to_string()))?;
-    if chain.is_empty() {
-        return Err(certificate_error("it holds no certificate".to_owned()));
-    }
-    let key = PrivateKeyDer::from_pem_slice(&loaded.key)
-        // The parser's words may repeat what it read.
-        .map_err(|_| {
-            file_error(
-                "tlsPrivateKeyFile",
-                &files.key,
-                "it holds no private key".to_owned(),
-            )
-        })?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&negotiation.provider))
         .with_protocol_versions(negotiation.versions)
         .map_err(|problem| ServerError::Tls {
@@ -267,9 +297,7 @@ fn server_config(
     } else {
         builder.with_no_client_auth()
     };
-    let mut configuration = builder
-        .with_single_cert(chain, key)
-        .map_err(|problem| certificate_error(format!("it does not fit its key: {problem}")))?;
+    let mut configuration = builder.with_cert_resolver(certificate);
     configuration.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(configuration)
 }

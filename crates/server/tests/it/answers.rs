@@ -159,11 +159,6 @@ fn what_is_not_built_yet_says_so() {
         let running = Setup::new(scope)?.start().await?;
         let mut tls = running.tls().await?;
         for (method, path, what) in [
-            ("GET", "/exec/default/web/main", "exec"),
-            ("POST", "/exec/default/web/uid/main", "exec"),
-            ("POST", "/run/default/web/main", "run"),
-            ("GET", "/attach/default/web/main", "attach"),
-            ("GET", "/portForward/default/web", "port forwarding"),
             ("POST", "/checkpoint/default/web/main", "checkpoints"),
             ("GET", "/logs/", "the node's own logs"),
             ("GET", "/debug/pprof/heap", "profiling"),

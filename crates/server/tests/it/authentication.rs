@@ -20,6 +20,8 @@ pub(crate) enum Flaw {
     None,
     NoName,
     Expired,
+    /// None yet: it ends with the year 2099.
+    Ending,
     ForServers,
 }
 
@@ -52,8 +54,10 @@ impl Authority {
         } else {
             ExtendedKeyUsagePurpose::ClientAuth
         }];
-        if flaw == Flaw::Expired {
-            parameters.not_after = date_time_ymd(2020, 1, 1);
+        match flaw {
+            Flaw::Expired => parameters.not_after = date_time_ymd(2020, 1, 1),
+            Flaw::Ending => parameters.not_after = date_time_ymd(2100, 1, 1),
+            Flaw::None | Flaw::NoName | Flaw::ForServers => {}
         }
         let key = KeyPair::generate()?;
         Ok(Identity {

@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use rubelet_server::{BadPair, ServingCertificate};
 use rubelet_testkit::in_scope;
 use rubelet_testkit::wait::wait_until;
 use serde_json::json;
@@ -141,6 +143,59 @@ fn versions_are_as_configured() {
             ensure!(old.is_ok() == older, "{minimum}: TLS 1.2 spoken: {}", old.is_ok());
             running.server.stop().await;
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_certificate_of_somebody_else_is_shown_from_when_it_is_there() {
+    in_scope("given-certificate", async |scope| {
+        let certificate = ServingCertificate::new();
+        let mut setup = Setup::new(scope)?.without_certificate()?;
+        setup.certificate = Some(Arc::clone(&certificate));
+        let running = setup.start().await?;
+        // Nobody else's business any more.
+        assert!(!scope.path("pki/kubelet.crt").exists());
+        let port = running.ports.tls;
+        let connect = async |content: &str| {
+            let path = scope.path("trusted.crt");
+            fs::write(&path, content)?;
+            Connection::tls(port, &path, None).await
+        };
+        let (first, second) = (pair()?, pair()?);
+        ensure!(
+            connect(&first.0).await.is_err(),
+            "a handshake without a certificate"
+        );
+        certificate.replace(first.0.as_bytes(), first.1.as_bytes())?;
+        let mut before = connect(&first.0).await?;
+        assert_eq!(before.get("/healthz").await?.status, 200);
+
+        let crossed = certificate.replace(first.0.as_bytes(), second.1.as_bytes());
+        let crossed = crossed.err().context("a pair that does not fit")?;
+        assert!(
+            crossed.to_string().starts_with("it does not fit its key"),
+            "{crossed}"
+        );
+        let empty = certificate.replace(b"", first.1.as_bytes());
+        assert_eq!(
+            empty,
+            Err(BadPair::Certificate("it holds no certificate".to_owned()))
+        );
+        let no_key = certificate.replace(first.0.as_bytes(), b"-----BEGIN secret");
+        assert_eq!(no_key, Err(BadPair::Key));
+        connect(&first.0).await?;
+
+        certificate.replace(second.0.as_bytes(), second.1.as_bytes())?;
+        connect(&second.0).await?;
+        ensure!(
+            connect(&first.0).await.is_err(),
+            "the old certificate is still shown"
+        );
+        assert_eq!(before.get("/healthz").await?.status, 200);
+        assert_eq!(format!("{certificate:?}"), "ServingCertificate(a pair)");
+        let shown = before.get("/configz").await?.json()?;
+        assert_eq!(shown["kubeletconfig"]["tlsCertFile"], serde_json::Value::Null);
         Ok(())
     });
 }

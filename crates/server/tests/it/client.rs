@@ -121,6 +121,46 @@ impl Connection {
         Ok(answer)
     }
 
+    /// The same with headers of the test's own.
+    pub(crate) async fn ask_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Answer> {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: node-a\r\n");
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !body.is_empty() {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        self.send(format!("{head}\r\n{body}").as_bytes()).await?;
+        let mut answer = self.head().await?;
+        if answer.status != 101 {
+            self.rest_of(&mut answer).await?;
+        }
+        Ok(answer)
+    }
+
+    /// The next bytes of a connection that left HTTP.
+    pub(crate) async fn take(&mut self, length: usize) -> Result<Vec<u8>> {
+        while self.buffer.len() < length {
+            ensure!(
+                self.receive().await?,
+                "the connection ended after {:?}",
+                self.buffer
+            );
+        }
+        Ok(self.buffer.drain(..length).collect())
+    }
+
+    /// Ends this side.
+    pub(crate) async fn finish(&mut self) -> Result<()> {
+        Ok(self.stream.shutdown().await?)
+    }
+
     pub(crate) async fn get(&mut self, path: &str) -> Result<Answer> {
         self.ask("GET", path).await
     }

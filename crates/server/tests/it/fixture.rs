@@ -15,12 +15,14 @@ use rubelet_host::clock::HostClock;
 use rubelet_host::files::HostFiles;
 use rubelet_model::explanation::PodExplanation;
 use rubelet_model::observation::PodObservation;
-use rubelet_ports::{NoAnswer, PodView, RuntimeError};
-use rubelet_server::{ServeOptions, Server, ServerError, ServerHandle};
+use rubelet_ports::api::Reviewer;
+use rubelet_ports::{Clock, NoAnswer, PodView, RuntimeError, RuntimeWriter};
+use rubelet_server::{ListenOptions, ServeOptions, Server, ServerError, ServerHandle, ServingCertificate};
 use rubelet_testkit::Scope;
 use serde_json::{Value, json};
 
 use crate::client::{Connection, Identity};
+use crate::runtime::FakeRuntime;
 
 /// What the agent would say.
 #[derive(Default)]
@@ -114,6 +116,11 @@ pub(crate) struct Setup<'a> {
     pub(crate) scope: &'a Scope,
     pub(crate) ports: Ports,
     pub(crate) pods: Arc<FakePods>,
+    pub(crate) runtime: Arc<FakeRuntime>,
+    pub(crate) real_runtime: Option<Arc<dyn RuntimeWriter>>,
+    pub(crate) reviewer: Option<Arc<dyn Reviewer>>,
+    pub(crate) certificate: Option<Arc<ServingCertificate>>,
+    pub(crate) clock: Arc<dyn Clock>,
     root: PathBuf,
     configuration: Value,
 }
@@ -148,6 +155,11 @@ impl<'a> Setup<'a> {
             scope,
             ports,
             pods: Arc::new(FakePods::default()),
+            runtime: Arc::default(),
+            real_runtime: None,
+            reviewer: None,
+            certificate: None,
+            clock: Arc::new(HostClock::new()),
             root: scope.path("root"),
             configuration,
         })
@@ -185,12 +197,20 @@ impl<'a> Setup<'a> {
     }
 
     pub(crate) async fn try_start(&self) -> Result<Result<ServerHandle, ServerError>> {
-        let listening = Server::listen(Arc::new(self.settings()?), "node-a", Arc::new(HostFiles::new()));
+        let listening = Server::listen(ListenOptions {
+            settings: Arc::new(self.settings()?),
+            node_name: "node-a".to_owned(),
+            files: Arc::new(HostFiles::new()),
+            reviewer: self.reviewer.clone(),
+            certificate: self.certificate.clone(),
+        });
+        let fake = || Arc::clone(&self.runtime) as Arc<dyn RuntimeWriter>;
         Ok(listening.await.map(|server| {
             server.serve(ServeOptions {
                 cgroup_driver: "cgroupfs".to_owned(),
                 pods: Arc::clone(&self.pods) as Arc<dyn PodView>,
-                clock: Arc::new(HostClock::new()),
+                runtime: self.real_runtime.clone().unwrap_or_else(fake),
+                clock: Arc::clone(&self.clock),
             })
         }))
     }
@@ -203,6 +223,7 @@ impl<'a> Setup<'a> {
             socket: self.scope.path("root/rubelet.sock"),
             ports: self.ports,
             pods: self.pods,
+            runtime: self.runtime,
             server,
         })
     }
@@ -212,6 +233,7 @@ pub(crate) struct Running {
     pub(crate) server: ServerHandle,
     pub(crate) ports: Ports,
     pub(crate) pods: Arc<FakePods>,
+    pub(crate) runtime: Arc<FakeRuntime>,
     pub(crate) certificate: PathBuf,
     pub(crate) logs_dir: PathBuf,
     pub(crate) socket: PathBuf,

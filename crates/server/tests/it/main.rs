@@ -6,6 +6,7 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod access;
 mod answers;
 mod authentication;
 mod certificates;
@@ -13,4 +14,9 @@ mod client;
 mod fixture;
 mod limits;
 mod logs;
+mod many_sessions;
+mod real_sessions;
+mod reviewer;
+mod runtime;
+mod sessions;
 mod why;

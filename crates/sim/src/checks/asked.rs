@@ -285,7 +285,8 @@ impl Checker {
             self.violate(sentence);
         }
         let pod = self.truth.pod(&instance.uid).clone();
-        let graces = pod.versions.iter().map(|pod| rules::grace_seconds(pod));
+        let own = pod.versions.iter().map(|pod| rules::grace_seconds(pod));
+        let graces = own.chain(pod.deletion_graces.iter().copied());
         let (Some(least), Some(most)) = (graces.clone().min(), graces.max()) else {
             return;
         };
@@ -333,7 +334,11 @@ impl Checker {
         if !pod.told_in_life || !rules::is_sidecar(version, &instance.name) {
             return;
         }
-        let grace = Duration::from_secs(rules::grace_seconds(version).unsigned_abs());
+        let shortest = pod.deletion_graces.iter().copied().min();
+        let grace = shortest.map_or(rules::grace_seconds(version), |least| {
+            least.min(rules::grace_seconds(version))
+        });
+        let grace = Duration::from_secs(grace.unsigned_abs());
         // The agent may learn of a removal by the event of the folder, a moment before it has the listing.
         if at.saturating_sub(learnt) + ORDER_SLACK >= grace {
             return;

@@ -166,12 +166,17 @@ impl Checker {
             // the checks of the calm world.
             return;
         }
+        if self.truth.pod(&instance.uid).is_api {
+            // Only static pods of one name run one after the other.
+            return;
+        }
         let name = self.truth.pod(&instance.uid).name.clone();
         // What an earlier life of rubelet left is an orphan, and nobody waits for orphans.
         let namesake = self.truth.pods.iter().find(|(uid, pod)| {
             **uid != instance.uid
                 && pod.name == name
                 && pod.told_in_life
+                && !pod.is_api
                 && self.truth.running(uid).any(|other| !other.is_late)
         });
         if let Some((uid, _)) = namesake {

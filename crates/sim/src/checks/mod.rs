@@ -3,6 +3,7 @@
 //! Owns the checks after every step. Each violation is one sentence; the first one ends a run. The precise form of what the
 //! design asks for is at each check, because races with calls under way are allowed and nothing else is.
 
+mod api;
 mod asked;
 mod happened;
 mod room;
@@ -35,10 +36,11 @@ pub struct Checker {
 
 impl Checker {
     #[must_use]
-    pub fn new(has_http: bool, slack: Duration) -> Self {
+    pub fn new(has_http: bool, has_api: bool, slack: Duration) -> Self {
         Self {
             truth: Truth {
                 has_http,
+                has_api,
                 ..Truth::default()
             },
             violations: Vec::new(),
@@ -152,6 +154,9 @@ impl Checker {
             Fact::Listed { names } => self.listed(at, &names),
             Fact::ManifestRead { path, content } => self.manifest_read(at, &path, &content),
             Fact::Fetched { content } => self.fetched(at, &content),
+            Fact::ApiApplied { pod } => self.api_applied(pod),
+            Fact::ApiRemoved { uid, by_node } => self.api_removed(&uid, by_node),
+            Fact::ApiTold { change } => self.api_told(at, change),
             Fact::CgroupMade { uid } => {
                 self.truth.cgroups.insert(uid);
             }

@@ -47,6 +47,7 @@ impl Checker {
                 open.push(format!("{} of {} still runs", instance.id, instance.uid));
             }
         }
+        open.extend(self.api_unsettled());
         for pod in &truth.published {
             if !wanted.contains(rules::uid(pod)) {
                 open.push(format!("{} is still published", rules::uid(pod)));

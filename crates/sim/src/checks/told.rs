@@ -21,12 +21,14 @@ impl Checker {
         truth.complete_since = None;
         truth.told.clear();
         truth.told_by_http.clear();
+        truth.told_by_api.clear();
+        truth.api_listed_in_life = false;
         truth.published.clear();
         let sandboxes = truth.sandboxes.values().map(|one| one.uid.clone());
         let containers = truth.instances.values().map(|one| one.uid.clone());
         truth.lived_at_start = sandboxes.chain(containers).collect();
         for (uid, pod) in &mut truth.pods {
-            if pod.absent_in_life || !wanted.contains(uid) {
+            if !pod.is_api && (pod.absent_in_life || !wanted.contains(uid)) {
                 pod.incarnation += 1;
                 pod.may_be_reborn = true;
             }
@@ -41,7 +43,7 @@ impl Checker {
         }
     }
 
-    fn note_sources(&mut self, at: Duration) {
+    pub(super) fn note_sources(&mut self, at: Duration) {
         if !self.truth.has_all_sources() || self.truth.complete_since.is_some() {
             return;
         }
@@ -53,7 +55,7 @@ impl Checker {
         }
     }
 
-    fn learn_removal(&mut self, at: Duration, uid: &str) {
+    pub(super) fn learn_removal(&mut self, at: Duration, uid: &str) {
         if self.truth.told_version(uid).is_some() {
             return;
         }
@@ -64,13 +66,15 @@ impl Checker {
             if is_complete {
                 pod.end_began.get_or_insert(at);
             }
-            pod.incarnation += 1;
-            pod.may_be_reborn = true;
+            if !pod.is_api {
+                pod.incarnation += 1;
+                pod.may_be_reborn = true;
+            }
             pod.first_stop = None;
         }
     }
 
-    fn learn_pod(&mut self, at: Duration, pod: &Arc<Pod>) {
+    pub(super) fn learn_pod(&mut self, at: Duration, pod: &Arc<Pod>) {
         let truth = self.truth.pod(rules::uid(pod));
         truth.first_told.get_or_insert(at);
         truth.told_in_life = true;
@@ -183,7 +187,7 @@ impl Checker {
         self.truth.published = pods;
     }
 
-    fn check_nothing_runs(&mut self, uid: &str, phase: &str) {
+    pub(super) fn check_nothing_runs(&mut self, uid: &str, phase: &str) {
         // A call that was given up can bring something to life that nobody knows of yet.
         let running = self.truth.running(uid).filter(|one| !one.is_late);
         let running: Vec<String> = running.map(|one| one.id.clone()).collect();

@@ -65,6 +65,10 @@ pub(super) struct SandboxTruth {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodTruth {
     pub(super) name: String,
+    /// It comes from the API server, where an identity is used once.
+    pub(super) is_api: bool,
+    /// Graces that its deletion was given.
+    pub(super) deletion_graces: Vec<i64>,
     /// Every version that was ever on the disk or served.
     pub(super) versions: Vec<Arc<Pod>>,
     /// Grows when the agent learns that the pod is gone.
@@ -112,6 +116,12 @@ pub(super) struct Truth {
     /// What the agent was told in this life, by path.
     pub(super) told: BTreeMap<PathBuf, Arc<Pod>>,
     pub(super) told_by_http: Vec<Arc<Pod>>,
+    /// What the API server has, by UID; mirrors are left out.
+    pub(super) api: BTreeMap<String, Arc<Pod>>,
+    /// What the agent was told of it in this life, less what is deleted.
+    pub(super) told_by_api: BTreeMap<String, Arc<Pod>>,
+    pub(super) api_listed_in_life: bool,
+    pub(super) has_api: bool,
     /// Manifests that an editor is in the middle of, with the pod of before.
     pub(super) half_written: BTreeMap<PathBuf, String>,
     pub(super) life: u32,
@@ -133,18 +143,17 @@ impl Truth {
 
     /// The version that is wanted now, if the pod is.
     pub(super) fn wanted(&self, uid: &str) -> Option<&Arc<Pod>> {
-        self.disk
-            .values()
-            .chain(&self.served)
-            .find(|pod| rules::uid(pod) == uid)
+        self.all_wanted().find(|pod| rules::uid(pod) == uid)
+    }
+
+    fn all_wanted(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        let is_deleted = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+        let of_api = self.api.values().filter(move |pod| !is_deleted(pod));
+        self.disk.values().chain(&self.served).chain(of_api)
     }
 
     pub(super) fn wanted_uids(&self) -> BTreeSet<String> {
-        self.disk
-            .values()
-            .chain(&self.served)
-            .map(|pod| rules::uid(pod).to_owned())
-            .collect()
+        self.all_wanted().map(|pod| rules::uid(pod).to_owned()).collect()
     }
 
     /// The newest version that the agent knows in this life.
@@ -152,6 +161,7 @@ impl Truth {
         self.told
             .values()
             .chain(&self.told_by_http)
+            .chain(self.told_by_api.values())
             .find(|pod| rules::uid(pod) == uid)
     }
 
@@ -185,7 +195,9 @@ impl Truth {
     }
 
     pub(super) fn has_all_sources(&self) -> bool {
-        self.listed_in_life && (!self.has_http || self.fetched_in_life)
+        self.listed_in_life
+            && (!self.has_http || self.fetched_in_life)
+            && (!self.has_api || self.api_listed_in_life)
     }
 
     /// How the container ended for good, if it did.

@@ -2,10 +2,12 @@
 //!
 //! Owns the plan of a run. Which pod an action hits is decided when it happens, by the same dice.
 
+mod api;
 mod shape;
 
 use std::time::Duration;
 
+pub use api::{ApiAction, ApiScenario};
 pub use shape::{ContainerShape, PodShape, Rule};
 
 use crate::dice::Dice;
@@ -96,6 +98,8 @@ pub struct Scenario {
     pub has_events: bool,
     /// A second source, over HTTP, which answers from this time on.
     pub http_from: Option<Duration>,
+    /// A third source, with an API server behind it.
+    pub api: Option<ApiScenario>,
     pub relist: Duration,
 }
 
@@ -122,6 +126,7 @@ impl Scenario {
             file_faults: FileFaults::roll(dice),
             has_events: dice.percent(75),
             http_from: dice.percent(25).then(|| dice.millis(0, 60_000)),
+            api: ApiScenario::roll(seed, chaos),
             relist: Duration::from_secs(dice.between(2, 20)),
         }
     }

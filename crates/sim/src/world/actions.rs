@@ -43,6 +43,8 @@ impl World {
             Due::FolderBack(moved) => self.bring_folder_back(moved),
             Due::NetworkUp => self.runtime.set_network_ready(true),
             Due::ServeHttp => self.serve_some_http(),
+            Due::Api(action) => self.act_on_api(action),
+            Due::ApiUp => self.api_up(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! one poll, then the checks.
 
 mod actions;
+mod api;
 mod rubelet;
 
 use std::cell::RefCell;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use rubelet_lifecycle::deliberate::{self, Bug};
 
+use crate::api::SimApi;
 use crate::cgroups::SimCgroups;
 use crate::checks::Checker;
 use crate::dice::{Dice, SharedDice};
@@ -23,7 +25,7 @@ use crate::files::{FileFaults, SimFiles};
 use crate::history::{Fact, History};
 use crate::node;
 use crate::runtime::{Faults, SimRuntime};
-use crate::scenario::{Action, CallKind, PodShape, Scenario};
+use crate::scenario::{Action, ApiAction, CallKind, PodShape, Scenario};
 use crate::trace::{Actor, Trace};
 use crate::volumes::{SimVolumes, VolumeFaults};
 use rubelet::Rubelet;
@@ -42,8 +44,10 @@ const REMOVAL_LIMIT: Duration = Duration::from_secs(600);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// In the chaos, of calls that make or remove cgroups.
 const CGROUP_FAILURES_PERCENT: u64 = 5;
+/// In the chaos, of calls to the API server that have their effect and no answer.
+const API_LOSSES_PERCENT: u64 = 5;
 /// Tasks of an agent without pods, with room.
-const IDLE_TASKS: usize = 24;
+const IDLE_TASKS: usize = 28;
 
 /// Something that is due at a time.
 #[derive(Clone, Debug)]
@@ -57,6 +61,8 @@ enum Due {
     FolderBack(BTreeMap<PathBuf, PodShape>),
     NetworkUp,
     ServeHttp,
+    Api(ApiAction),
+    ApiUp,
 }
 
 /// How a run went.
@@ -82,6 +88,9 @@ struct World {
     cgroups: SimCgroups,
     volumes: SimVolumes,
     http: SimHttp,
+    api: Option<SimApi>,
+    api_dice: Dice,
+    next_api_number: u32,
     events: EventCollector,
     randomness: SharedDice,
     checker: Checker,
@@ -149,7 +158,15 @@ impl World {
             http: SimHttp::new(&executor, SharedDice::new(seed, "http"), history.clone()),
             events: EventCollector::new(&executor, trace.clone()),
             randomness: SharedDice::new(seed, "randomness"),
-            checker: Checker::new(scenario.http_from.is_some(), slack),
+            api: scenario.api.as_ref().map(|_| {
+                let dice = SharedDice::new(seed, "api server");
+                let api = SimApi::new(&executor, dice, history.clone(), trace.clone());
+                api.set_lost_percent(API_LOSSES_PERCENT);
+                api
+            }),
+            api_dice: Dice::new(seed, "api actions"),
+            next_api_number: 1,
+            checker: Checker::new(scenario.http_from.is_some(), scenario.api.is_some(), slack),
             dice: Dice::new(seed, "world"),
             scenario,
             executor,
@@ -302,6 +319,7 @@ impl World {
         for (at, action) in self.scenario.actions.clone() {
             self.after(at, Due::Scenario(action));
         }
+        self.plan_api();
         if let Some(from) = self.scenario.http_from {
             self.after(from, Due::ServeHttp);
         }
@@ -326,6 +344,7 @@ impl World {
             let uid = self.add_and_edit_calmly(after);
             self.settle_one(&uid)?;
         }
+        self.come_and_go_by_api()?;
         self.take_records();
         self.remove_all()
     }
@@ -347,6 +366,10 @@ impl World {
         self.files.set_faults(FileFaults::default());
         self.cgroups.set_fail_percent(0);
         self.volumes.set_faults(VolumeFaults::default());
+        if let Some(api) = &self.api {
+            api.set_lost_percent(0);
+        }
+        self.api_up();
     }
 
     fn remove_all(&mut self) -> Check {
@@ -357,6 +380,7 @@ impl World {
         if self.scenario.http_from.is_some() {
             self.serve_http(&[]);
         }
+        self.delete_all_api_pods();
         let until = self.executor.elapsed() + REMOVAL_LIMIT;
         let is_clean = self.run(until, |world| world.leftovers().is_empty())?;
         if is_clean {
@@ -375,6 +399,7 @@ impl World {
         let mut left = self.checker.unsettled(None);
         left.extend(self.runtime.leftovers());
         left.extend(self.volumes.leftovers());
+        left.extend(self.api_leftovers());
         let directories = [
             format!("{}/pods", node::ROOT),
             node::POD_LOGS.to_owned(),

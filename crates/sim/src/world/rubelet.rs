@@ -59,6 +59,7 @@ impl World {
                 events: events.clone(),
             },
         );
+        let (api, node_now, reporter) = self.api_ports(&life);
         let ports = AgentPorts {
             clock,
             spawner: Arc::new(life.clone()),
@@ -74,6 +75,10 @@ impl World {
             probes: Arc::new(probes),
             events,
             cgroups,
+            api,
+            objects: None,
+            reporter,
+            node: node_now,
         };
         let (handle, mut fatal) = rubelet_agent::start(ports, settings);
         let (history, executor) = (self.history.clone(), self.executor.clone());

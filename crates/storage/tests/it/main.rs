@@ -6,6 +6,7 @@
     reason = "tests fail by panicking, and their tables read best with values"
 )]
 
+mod contents;
 mod mounts;
 mod set_up;
 mod tear_down;

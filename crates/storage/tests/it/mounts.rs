@@ -39,6 +39,8 @@ impl Case {
                 { "name": "host", "hostPath": { "path": "/srv/data" } },
                 { "name": "down", "downwardAPI": {} },
                 { "name": "proj", "projected": {} },
+                { "name": "map", "configMap": { "name": "m" } },
+                { "name": "key", "secret": { "secretName": "s" } },
                 { "name": "image", "image": { "reference": "registry/data:1", "pullPolicy": "Never" } },
             ],
         }));
@@ -74,6 +76,14 @@ fn places_of_volumes() {
         (mount.host_path, mount.readonly)
     };
     let volumes = "/var/lib/kubelet/pods/u1/volumes";
+    assert_eq!(
+        place("map"),
+        (format!("{volumes}/kubernetes.io~configmap/map"), true)
+    );
+    assert_eq!(
+        place("key"),
+        (format!("{volumes}/kubernetes.io~secret/key"), true)
+    );
     assert_eq!(
         place("empty"),
         (format!("{volumes}/kubernetes.io~empty-dir/empty"), false)

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::volume_step::{HostPathKind, Ownership, OwnershipPolicy, VolumeAction};
-use rubelet_storage::{StorageNode, plan_set_up, uses_volumes};
+use rubelet_storage::{ObjectAnswers, StorageNode, plan_set_up, uses_volumes};
 use serde_json::{Value, json};
 
 use crate::{layout, node, pod, pod_with};
 
 fn actions(pod: &Pod, node: &StorageNode) -> Vec<Result<Vec<VolumeAction>, String>> {
-    let plan = plan_set_up(pod, node, &layout());
+    let plan = plan_set_up(pod, node, &layout(), &ObjectAnswers::default());
     plan.volumes
         .into_iter()
         .map(|volume| {
@@ -151,16 +151,41 @@ fn what_cannot_be_had_says_why() {
         Err("nfs volumes are not supported yet"),
     );
     check(
-        json!({ "name": "x", "projected": { "sources": [{ "secret": { "name": "s" } }] } }),
-        Err("secret volumes are not supported yet"),
+        json!({ "name": "x", "projected": { "sources": [{ }] } }),
+        Err("empty volumes are not supported yet"),
     );
     check(
         json!({ "name": "x", "downwardAPI": { "items": [{ "path": "f", "fieldRef": { "fieldPath": "spec.none" } }] } }),
         Err("file \"f\": fieldPath \"spec.none\" is not supported"),
     );
-    for path in ["../f", "/f", "a/../../f", "..f", ""] {
+    check(
+        json!({ "name": "x", "downwardAPI": { "items": [
+            { "path": "f", "fieldRef": { "fieldPath": "spec.none" } },
+            { "path": "g", "fieldRef": { "fieldPath": "spec.none" } },
+            { "path": "g", "fieldRef": { "fieldPath": "spec.none" } },
+        ] } }),
+        Err(
+            "[file \"f\": fieldPath \"spec.none\" is not supported, file \"g\": fieldPath \"spec.none\" is not supported]",
+        ),
+    );
+    let long_name = "n".repeat(256);
+    let long_path = "n/".repeat(2049);
+    for (path, reason) in [
+        ("../f", "must not contain '..': ../f"),
+        ("/f", "must be relative path: /f"),
+        ("a/../../f", "must not contain '..': a/../../f"),
+        ("..f", "must not start with '..': ..f"),
+        ("./..f", "must not start with '..': ./..f"),
+        ("", "must not be empty: \"\""),
+        (".", "must not be empty: \".\""),
+        (
+            &long_name,
+            "filenames must be less than or equal to 255 characters",
+        ),
+        (&long_path, "must be less than or equal to 4096 characters"),
+    ] {
         let items = json!([{ "path": path, "fieldRef": { "fieldPath": "metadata.name" } }]);
-        let words = format!("invalid path {path:?}: a file of a volume has a relative path without '..'");
+        let words = format!("invalid path: {reason}");
         check(
             json!({ "name": "x", "downwardAPI": { "items": items } }),
             Err(&words),
@@ -181,7 +206,7 @@ fn only_used_volumes_are_set_up() {
         "containers": [{ "name": "c", "volumeMounts": mount("main") }],
         "ephemeralContainers": [{ "name": "e", "volumeMounts": mount("debug") }],
     }));
-    let plan = plan_set_up(&used, &node(), &layout());
+    let plan = plan_set_up(&used, &node(), &layout(), &ObjectAnswers::default());
     let names: Vec<&str> = plan.volumes.iter().map(|volume| volume.volume.as_str()).collect();
     assert_eq!(names, ["init", "main", "debug"]);
     assert!(uses_volumes(&used));

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use kube::Client;
 
+use super::Options;
 use super::apiserver::SharedFiles;
 use super::kubeconfig::probe_path;
 use super::pki::{Authority, CredentialFiles};
@@ -45,19 +46,20 @@ pub(super) async fn start_controller_manager(
     authority: &Authority,
     files: &SharedFiles,
     kubeconfig: &Path,
-    controllers: &[String],
+    options: &Options,
 ) -> Result<Process> {
     let name = "kube-controller-manager";
     let signer: CredentialFiles = authority.credentials().write(&place.pki(), "ca-signer")?;
     let flags = Flags::default()
         .path("kubeconfig", kubeconfig)
-        .set("controllers", controllers.join(","))
+        .set("controllers", options.controllers.join(","))
         .path("root-ca-file", &files.ca)
         .path("service-account-private-key-file", &files.service_account_key)
         .path("cluster-signing-cert-file", &signer.certificate)
         .path("cluster-signing-key-file", &signer.key)
         .set("leader-elect", false)
-        .set("profiling", false);
+        .set("profiling", false)
+        .extend(&options.controller_manager_flags);
     let server = Server {
         program: Program::KubeControllerManager,
         name,

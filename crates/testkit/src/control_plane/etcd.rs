@@ -1,17 +1,24 @@
 //! The control plane's store: one etcd member on loopback, behind client certificates, that never waits for the disk.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Result;
+use rustix::process::Signal;
 
 use super::pki::{Authority, CredentialFiles};
 use super::place::{Flags, LOOPBACK, Place, probe_port, program_path, wait_serving};
 use crate::process::Process;
 use crate::{Program, Scope};
 
+const END_DEADLINE: Duration = Duration::from_secs(30);
+
 /// A running etcd.
 pub(super) struct Etcd {
     pub(super) process: Process,
+    program: PathBuf,
+    flags: Flags,
+    port: u16,
     /// What the API server needs to reach it.
     pub(super) access: EtcdAccess,
 }
@@ -60,11 +67,26 @@ impl Etcd {
             // The data does not outlive the test, so nothing has to survive a power failure.
             .set("unsafe-no-fsync", true)
             .set("log-level", "warn");
-        let mut process = place.spawn("etcd", &program, &flags)?;
-        wait_serving("etcd listens", &mut process, || probe_port(client_port)).await?;
         Ok(Self {
-            process,
+            process: launch(place, &program, &flags, client_port).await?,
+            program,
+            flags,
+            port: client_port,
             access: EtcdAccess { url, ca, client },
         })
     }
+
+    /// Kills it and starts it again on what it has stored.
+    pub(super) async fn restart(&mut self, place: &Place) -> Result<()> {
+        self.process.signal(Signal::KILL)?;
+        self.process.wait(END_DEADLINE)?;
+        self.process = launch(place, &self.program, &self.flags, self.port).await?;
+        Ok(())
+    }
+}
+
+async fn launch(place: &Place, program: &Path, flags: &Flags, port: u16) -> Result<Process> {
+    let mut process = place.spawn("etcd", program, flags)?;
+    wait_serving("etcd listens", &mut process, || probe_port(port)).await?;
+    Ok(process)
 }

@@ -25,6 +25,7 @@ mod kubeconfig;
 mod pki;
 mod place;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,6 +59,8 @@ pub struct Options {
     pub extra_hosts: Vec<String>,
     /// Flags for the API server, such as `--feature-gates=…` or `--v=4`; a later flag wins over ours.
     pub apiserver_flags: Vec<String>,
+    /// The same for the controller manager, such as how long a silent node counts as alive.
+    pub controller_manager_flags: Vec<String>,
 }
 
 impl Default for Options {
@@ -67,6 +70,7 @@ impl Default for Options {
             controllers: DEFAULT_CONTROLLERS.map(str::to_owned).to_vec(),
             extra_hosts: Vec::new(),
             apiserver_flags: Vec::new(),
+            controller_manager_flags: Vec::new(),
         }
     }
 }
@@ -159,8 +163,7 @@ impl ControlPlane {
             // One mighty user for all controllers, where a production cluster has a service account for each.
             let kubeconfig = self.kubeconfig_for("system:kube-controller-manager", &[ADMIN_GROUP])?;
             let (place, authority, files) = (&self.place, &self.authority, &self.files);
-            let names = &options.controllers;
-            controllers::start_controller_manager(scope, place, authority, files, &kubeconfig, names)
+            controllers::start_controller_manager(scope, place, authority, files, &kubeconfig, options)
                 .await
                 .map(Some)
         };
@@ -230,6 +233,38 @@ impl ControlPlane {
 
     /// Runs kubectl as the administrator and returns what it said, whether it succeeded or not.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output> {
+        self.kubectl_with_input(arguments, Vec::new()).await
+    }
+
+    /// The same, with something to read.
+    pub async fn kubectl_with_input(&self, arguments: &[&str], input: Vec<u8>) -> Result<Output> {
+        let mut command = self.kubectl_command(arguments).await?;
+        let stdin = if input.is_empty() {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        };
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let run = move || {
+            let mut child = spawn_dying_with_us(command)?;
+            let stdin = child.stdin.take();
+            // Beside the reading of its output: a full pipe must not hold up the other.
+            let feeding = std::thread::spawn(move || match stdin {
+                Some(mut stdin) => stdin.write_all(&input),
+                None => Ok(()),
+            });
+            let output = child.wait_with_output()?;
+            // Whoever ends early does not read everything.
+            drop(feeding.join());
+            Ok(output)
+        };
+        tokio::task::spawn_blocking(run)
+            .await
+            .context("wait for kubectl")?
+    }
+
+    /// Kubectl as the administrator, ready to be started.
+    pub async fn kubectl_command(&self, arguments: &[&str]) -> Result<Command> {
         let program = program_path(Program::Kubectl).await?;
         let mut command = Command::new(program);
         command
@@ -238,14 +273,14 @@ impl ControlPlane {
             .current_dir(self.place.dir())
             // Its discovery cache goes where everything else of the test goes.
             .env("HOME", self.place.dir())
-            .env_remove("KUBECONFIG")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let run = move || Ok(spawn_dying_with_us(command)?.wait_with_output()?);
-        tokio::task::spawn_blocking(run)
-            .await
-            .context("wait for kubectl")?
+            .env_remove("KUBECONFIG");
+        Ok(command)
+    }
+
+    /// Stops etcd and starts it again on the same data; the API server keeps running.
+    pub async fn restart_etcd(&mut self) -> Result<()> {
+        self.etcd.restart(&self.place).await?;
+        self.wait_ready().await
     }
 
     /// Waits until the API server says that it is ready.

@@ -10,9 +10,10 @@ use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{
-    Clock, EventRecorder, PodEvent, PodOnDisk, PodVolumes, VolumeBatch, VolumeFailure, VolumeHostReader,
-    VolumeHostWriter, VolumeStepError,
+    Clock, EventRecorder, PodEvent, PodObjects, PodOnDisk, PodVolumes, VolumeBatch, VolumeFailure,
+    VolumeHostReader, VolumeHostWriter, VolumeStepError,
 };
+use rubelet_resources::amounts::MEMORY;
 use rubelet_resources::{Amounts, CgroupVersion, NodeFacts, Rules};
 use rubelet_sim::dice::SharedDice;
 use rubelet_sim::executor::{Executor, Group, Life, Step};
@@ -23,6 +24,8 @@ use rubelet_sim::volumes::SimVolumes;
 use rubelet_storage::{StorageGates, StorageNode};
 use rubelet_volumes::{Volumes, VolumesPorts, VolumesSettings};
 use serde_json::{Value, json};
+
+use crate::objects::FakeObjects;
 
 pub(crate) const ROOT: &str = "/var/lib/kubelet";
 
@@ -52,7 +55,14 @@ impl VolumeHostReader for Counted {
 }
 
 #[derive(Default)]
-struct Events(Mutex<Vec<String>>);
+pub(crate) struct Events(Mutex<Vec<String>>);
+
+impl Events {
+    /// The events since the last look.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
 
 impl EventRecorder for Events {
     fn record(&self, _: &Pod, event: PodEvent) {
@@ -69,6 +79,8 @@ pub(crate) struct Bed {
     pub(crate) files: SimFiles,
     pub(crate) actor: Volumes,
     pub(crate) life: Life,
+    /// Nobody on a node without an API server.
+    pub(crate) objects: Option<Arc<FakeObjects>>,
     host: Arc<Counted>,
     events: Arc<Events>,
 }
@@ -78,6 +90,13 @@ pub(crate) struct Asked<T>(tokio::sync::oneshot::Receiver<T>);
 
 impl Bed {
     pub(crate) fn new() -> Self {
+        let objects = FakeObjects::default();
+        objects.put_config_map("settings", &[("a", "1"), ("b", "2")], &[]);
+        objects.put_secret("keys", &[("word", b"hush")]);
+        Self::with(Some(Arc::new(objects)))
+    }
+
+    pub(crate) fn with(objects: Option<Arc<FakeObjects>>) -> Self {
         let executor = Executor::new(7);
         let (history, trace) = (History::default(), Trace::default());
         let dice = |part| SharedDice::new(7, part);
@@ -95,13 +114,14 @@ impl Bed {
             batches: Mutex::default(),
         });
         let events = Arc::new(Events::default());
-        let (life, actor) = start(&executor, &host, &events);
+        let (life, actor) = start(&executor, &host, &events, objects.as_ref());
         Self {
             executor,
             machine,
             files,
             actor,
             life,
+            objects,
             host,
             events,
         }
@@ -110,7 +130,12 @@ impl Bed {
     /// The process dies where it is, and a new one begins.
     pub(crate) fn restart(&mut self) {
         self.life.end();
-        (self.life, self.actor) = start(&self.executor, &self.host, &self.events);
+        let objects = self.objects.as_ref();
+        (self.life, self.actor) = start(&self.executor, &self.host, &self.events, objects);
+    }
+
+    pub(crate) fn objects(&self) -> &FakeObjects {
+        self.objects.as_ref().unwrap()
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -119,7 +144,7 @@ impl Bed {
 
     /// The events since the last look.
     pub(crate) fn events(&self) -> Vec<String> {
-        std::mem::take(&mut *self.events.0.lock().unwrap())
+        self.events.take()
     }
 
     /// The batches since the last look.
@@ -200,7 +225,12 @@ impl Bed {
     }
 }
 
-fn start(executor: &Executor, host: &Arc<Counted>, events: &Arc<Events>) -> (Life, Volumes) {
+fn start(
+    executor: &Executor,
+    host: &Arc<Counted>,
+    events: &Arc<Events>,
+    objects: Option<&Arc<FakeObjects>>,
+) -> (Life, Volumes) {
     let life = executor.life();
     let ports = VolumesPorts {
         clock: Arc::new(executor.clone()),
@@ -208,9 +238,17 @@ fn start(executor: &Executor, host: &Arc<Counted>, events: &Arc<Events>) -> (Lif
         events: events.clone(),
         reader: host.clone(),
         writer: host.clone(),
+        objects: objects.map(|objects| Arc::clone(objects) as Arc<dyn PodObjects>),
     };
-    let settings = VolumesSettings {
-        root_dir: PathBuf::from(ROOT),
+    let settings = settings(Path::new(ROOT));
+    (life, Volumes::new(ports, settings))
+}
+
+pub(crate) fn settings(root_dir: &Path) -> VolumesSettings {
+    let mut allocatable = Amounts::default();
+    allocatable.set(MEMORY, "1Gi".parse().unwrap());
+    VolumesSettings {
+        root_dir: root_dir.to_owned(),
         node: StorageNode {
             rules: Rules::default(),
             facts: NodeFacts {
@@ -220,14 +258,13 @@ fn start(executor: &Executor, host: &Arc<Counted>, events: &Arc<Events>) -> (Lif
                 memory_capacity_bytes: 1 << 30,
                 swap_capacity_bytes: 0,
                 has_swap_controller: false,
-                allocatable: Amounts::default(),
+                allocatable,
             },
             node_ips: Vec::new(),
             is_selinux_enabled: false,
             gates: StorageGates::default(),
         },
-    };
-    (life, Volumes::new(ports, settings))
+    }
 }
 
 pub(crate) fn pods() -> PathBuf {
@@ -260,4 +297,25 @@ pub(crate) fn all_kinds() -> Value {
         { "name": "info", "downwardAPI": { "items": [{ "path": "revision", "fieldRef": { "fieldPath": "metadata.annotations['revision']" } }] } },
         { "name": "host", "hostPath": { "path": "/srv/host", "type": "DirectoryOrCreate" } },
     ])
+}
+
+/// Volumes that show objects of the API server.
+pub(crate) fn api_kinds() -> Value {
+    json!([
+        { "name": "map", "configMap": { "name": "settings" } },
+        { "name": "key", "secret": { "secretName": "keys", "defaultMode": 0o400 } },
+        { "name": "access", "projected": { "sources": [
+            { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
+            { "configMap": { "name": "settings", "items": [{ "key": "a", "path": "ca.crt" }] } },
+            { "downwardAPI": { "items": [{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }] } },
+        ] } },
+    ])
+}
+
+pub(crate) fn every_kind() -> Value {
+    let lists = [all_kinds(), api_kinds()];
+    lists
+        .iter()
+        .flat_map(|list| list.as_array().unwrap().clone())
+        .collect()
 }

@@ -5,25 +5,27 @@ use std::sync::Arc;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::PodVolumes;
 
-use crate::bed::{Bed, all_kinds, pod, volume};
+use crate::bed::{Bed, all_kinds, every_kind, pod, volume};
 
 /// More than the work has.
-const STEPS: usize = 60;
+const STEPS: usize = 120;
 
 #[test]
 fn a_crash_while_setting_up_is_healed_by_setting_up() {
     for steps in 0..STEPS {
         let mut bed = Bed::new();
-        let new = Arc::new(pod("u1", all_kinds()));
+        let new = Arc::new(pod("u1", every_kind()));
         let _asked = bed.ask(|actor| Box::pin(async move { actor.set_up(new).await }));
         for _ in 0..steps {
             bed.step();
         }
         bed.restart();
-        bed.set_up(&pod("u1", all_kinds())).unwrap();
-        assert_eq!(bed.machine.leftovers().len(), 2, "after {steps} steps");
+        bed.set_up(&pod("u1", every_kind())).unwrap();
+        assert_eq!(bed.machine.leftovers().len(), 4, "after {steps} steps");
         let file = volume("u1", "kubernetes.io~downward-api", "info").join("revision");
         assert_eq!(bed.files.content(&file).unwrap(), b"1");
+        let file = volume("u1", "kubernetes.io~configmap", "map").join("b");
+        assert_eq!(bed.files.content(&file).unwrap(), b"2");
     }
 }
 
@@ -31,7 +33,7 @@ fn a_crash_while_setting_up_is_healed_by_setting_up() {
 fn a_crash_while_setting_up_leaks_nothing() {
     for steps in 0..STEPS {
         let mut bed = Bed::new();
-        let new = Arc::new(pod("u1", all_kinds()));
+        let new = Arc::new(pod("u1", every_kind()));
         let _asked = bed.ask(|actor| Box::pin(async move { actor.set_up(new).await }));
         for _ in 0..steps {
             bed.step();
@@ -46,7 +48,7 @@ fn a_crash_while_setting_up_leaks_nothing() {
 fn a_crash_while_taking_down_leaks_nothing() {
     for steps in 0..STEPS {
         let mut bed = Bed::new();
-        bed.set_up(&pod("u1", all_kinds())).unwrap();
+        bed.set_up(&pod("u1", every_kind())).unwrap();
         let uid = PodUid::from("u1");
         let _asked = bed.ask(|actor| Box::pin(async move { actor.tear_down(&uid).await }));
         for _ in 0..steps {

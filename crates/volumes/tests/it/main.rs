@@ -1,4 +1,4 @@
-//! The volumes of pods on a virtual clock and a simulated machine.
+//! The volumes of pods on a virtual clock and a simulated machine, and their files on a real one.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -8,7 +8,10 @@
     reason = "tests are an edge, fail by panicking, and read best with values"
 )]
 
+mod api_fed;
 mod bed;
 mod crashes;
+mod objects;
+mod real_files;
 mod set_up;
 mod tear_down;

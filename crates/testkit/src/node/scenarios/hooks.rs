@@ -19,6 +19,7 @@ pub(super) const ALL: &[Scenario] = scenarios![
     post_start_hook_that_hangs_ends_with_its_pod,
     pre_stop_hook_runs_before_the_signal,
     pre_stop_sleep_uses_the_grace_period,
+    pre_stop_hook_goes_on_until_its_container_ends,
     http_hooks_ask_as_upstream,
     https_hook_falls_back_to_http,
     pre_stop_http_hook_finds_the_pods_port,
@@ -182,6 +183,35 @@ async fn pre_stop_sleep_uses_the_grace_period(bed: &Bed<'_>) -> Result<()> {
 }
 
 /// Reads one request and answers it.
+/// The container is told to end when the grace period is over, and finds its hook still running.
+async fn pre_stop_hook_goes_on_until_its_container_ends(bed: &Bed<'_>) -> Result<()> {
+    let name = "pre-stop-endless";
+    let dir = bed.scope.path(name);
+    std::fs::create_dir_all(&dir)?;
+    // The pattern does not find the script that it stands in.
+    let main =
+        "trap 'grep -l endles[s] /proc/[0-9]*/cmdline >/h/found; exit 0' TERM; while :; do sleep 0.1; done";
+    let hook = script("while :; do sleep 0.1; done; echo endless");
+    let main = hooked(shell("main", main), json!({ "preStop": hook }));
+    let manifest = pod(name)
+        .container(with(
+            main,
+            "volumeMounts",
+            json!([{ "name": "h", "mountPath": "/h" }]),
+        ))
+        .spec(
+            "volumes",
+            json!([{ "name": "h", "hostPath": { "path": dir, "type": "Directory" } }]),
+        );
+    bed.node.write(name, &manifest.json())?;
+    let ready = bed.node.wait_until_ready(name).await?;
+    bed.node.remove(name)?;
+    wait_until_stopped(bed, ready.uid()).await?;
+    let found = std::fs::read_to_string(dir.join("found")).context("the container was not told to end")?;
+    ensure!(found.contains("/cmdline"), "the hook had ended: {found:?}");
+    Ok(())
+}
+
 async fn serve_one(listener: &TcpListener, answer: &str) -> Result<String> {
     let (mut stream, _) = listener.accept().await?;
     let mut request = Vec::new();

@@ -1,0 +1,43 @@
+//! The node as it is while pods come: its Node object, and what it runs short of.
+//!
+//! Owns how admission sees the node. Who follows the Node object and who watches for pressure is not known here.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use rubelet_model::Pressure;
+use rubelet_ports::api::NodeReader;
+use rubelet_resources::admission::NodeView;
+use tokio::sync::watch;
+
+/// What is known at any moment, and whom to ask for more.
+#[derive(Clone)]
+pub struct NodeNow {
+    /// The Node object as it was seen last; nothing without an API server, or before it was seen.
+    pub object: watch::Receiver<Option<Arc<Node>>>,
+    /// Nothing until the first look.
+    pub pressure: watch::Receiver<Option<Pressure>>,
+    /// For a second look, when nothing but its labels speaks against a pod.
+    pub reader: Option<Arc<dyn NodeReader>>,
+}
+
+impl NodeNow {
+    /// A node that no API server knows and nobody watches.
+    #[must_use]
+    pub fn standalone() -> Self {
+        Self {
+            object: watch::channel(None).1,
+            pressure: watch::channel(None).1,
+            reader: None,
+        }
+    }
+
+    /// How admission sees the node, by this object if one is given and by the last one seen otherwise.
+    pub(crate) fn view(&self, fresh: Option<&Node>) -> NodeView {
+        let pressure = self.pressure.borrow().unwrap_or_default();
+        match fresh {
+            Some(node) => NodeView::of(Some(node), pressure),
+            None => NodeView::of(self.object.borrow().as_deref(), pressure),
+        }
+    }
+}

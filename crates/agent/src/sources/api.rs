@@ -1,0 +1,213 @@
+//! The source of pods at the API server: those that are bound to this node.
+//!
+//! Owns the set as the API server has it, and which of its pods are mirrors: they show static pods and are never run. Every change
+//! goes to the reporter too, because it compares what it said with what the API server has. While the set cannot be followed it stays
+//! as it was: nobody ends because the API server is away.
+//!
+//! ```text
+//! the node is known ──► follow ──► All, Applied, Deleted ──► the whole set to the merger, mirrors apart
+//!                          └─ Broken ► the set stays; All follows
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use rubelet_lifecycle::deliberate::{Bug, is_on};
+use rubelet_lifecycle::status::is_mirror_pod;
+use rubelet_model::observation::PodUid;
+use rubelet_ports::api::{Change, Changes, PodReader};
+use rubelet_ports::{Clock, PodReporter};
+use tokio::sync::{mpsc, watch};
+
+use super::complaints::Complaint;
+use super::{Source, SourcePorts, SourceSet, SourceSettings};
+
+/// Its value is the UID of the static pod that a mirror shows.
+const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+/// Changes that are there at once go into one set, up to a limit, so that a stream that never pauses holds nobody up.
+const CHANGES_PER_SET: usize = 256;
+
+/// The mirror pods of this node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mirrors {
+    /// By the static pod that each shows.
+    by_static: BTreeMap<PodUid, Arc<Pod>>,
+    /// The static pods by their mirrors' UIDs.
+    static_of: BTreeMap<String, PodUid>,
+}
+
+impl Mirrors {
+    fn of<'a>(pods: impl Iterator<Item = &'a Arc<Pod>>) -> Self {
+        let mut mirrors = Self::default();
+        for pod in pods {
+            let annotations = pod.metadata.annotations.as_ref();
+            let Some(shown) = annotations.and_then(|all| all.get(MIRROR_ANNOTATION)) else {
+                continue;
+            };
+            let shown = PodUid::new(shown.clone());
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            mirrors.static_of.insert(uid, shown.clone());
+            mirrors.by_static.insert(shown, Arc::clone(pod));
+        }
+        mirrors
+    }
+
+    /// The mirror of a static pod.
+    #[must_use]
+    pub fn mirror_of(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
+        self.by_static.get(uid)
+    }
+
+    /// The static pod that is shown by the mirror with this UID.
+    #[must_use]
+    pub fn shown_by(&self, uid: &str) -> Option<&PodUid> {
+        self.static_of.get(uid)
+    }
+}
+
+pub(super) struct ApiActor {
+    reader: Arc<dyn PodReader>,
+    node: watch::Receiver<Option<Arc<Node>>>,
+    node_name: String,
+    clock: Arc<dyn Clock>,
+    reporter: Arc<dyn PodReporter>,
+    output: mpsc::Sender<SourceSet>,
+    mirrors: watch::Sender<Arc<Mirrors>>,
+    /// Everything that is bound to this node, by UID.
+    pods: BTreeMap<String, Arc<Pod>>,
+    complaint: Complaint,
+}
+
+impl ApiActor {
+    pub(super) fn new(
+        reader: &Arc<dyn PodReader>,
+        settings: &SourceSettings,
+        ports: &SourcePorts,
+        output: mpsc::Sender<SourceSet>,
+        mirrors: watch::Sender<Arc<Mirrors>>,
+    ) -> Self {
+        Self {
+            reader: Arc::clone(reader),
+            node: ports.node.clone(),
+            node_name: settings.node_name.clone(),
+            clock: Arc::clone(&ports.clock),
+            reporter: Arc::clone(&ports.reporter),
+            output,
+            mirrors,
+            pods: BTreeMap::new(),
+            complaint: Complaint::default(),
+        }
+    }
+
+    /// Runs until nobody receives the sets.
+    pub(super) async fn run(mut self) {
+        let output = self.output.clone();
+        // Dropping either side loses nothing: what is not delivered is listed again by the next life.
+        tokio::select! {
+            biased;
+            () = output.closed() => {}
+            () = self.follow() => {}
+        }
+    }
+
+    async fn follow(&mut self) {
+        if self.node.wait_for(Option::is_some).await.is_err() {
+            // Whoever could see the node is gone: the agent ends.
+            return std::future::pending().await;
+        }
+        let mut changes = self.reader.follow_pods(&self.node_name);
+        while let Some(change) = changes.next().await {
+            let mut has_news = self.take(change);
+            has_news |= self.take_ready(&mut changes);
+            if has_news && !self.deliver().await {
+                return;
+            }
+        }
+        tracing::error!(
+            "The API server's pods are not followed any more; new ones are not seen until rubelet starts again"
+        );
+        std::future::pending::<()>().await;
+    }
+
+    /// Takes what is there without waiting.
+    fn take_ready(&mut self, changes: &mut Changes<Pod>) -> bool {
+        let mut has_news = false;
+        for _ in 1..CHANGES_PER_SET {
+            let Some(Some(change)) = changes.next().now_or_never() else {
+                break;
+            };
+            has_news |= self.take(change);
+        }
+        has_news
+    }
+
+    /// Whether the set may be another one now.
+    fn take(&mut self, change: Change<Pod>) -> bool {
+        self.reporter.api_pods(&change);
+        match change {
+            Change::All(pods) => {
+                if self.complaint.end() {
+                    tracing::info!(
+                        pods = pods.len(),
+                        "This node's pods are followed at the API server again"
+                    );
+                }
+                let mut known = std::mem::take(&mut self.pods);
+                for pod in pods {
+                    let uid = uid_of(&pod);
+                    // The same version is kept as it is, so that nobody has to compare it.
+                    let same = known.remove(&uid).filter(|old| is_same_version(old, &pod));
+                    self.pods.insert(uid, same.unwrap_or(pod));
+                }
+                true
+            }
+            Change::Applied(pod) => {
+                self.pods.insert(uid_of(&pod), pod);
+                true
+            }
+            Change::Deleted(pod) => self.pods.remove(&uid_of(&pod)).is_some(),
+            Change::Broken(error) => {
+                if self.complaint.is_due(&error.to_string(), self.clock.moment()) {
+                    tracing::warn!(
+                        %error,
+                        "This node's pods cannot be followed at the API server; those that are known stay as they are"
+                    );
+                }
+                if is_on(Bug::OutageRemoves) {
+                    self.pods.clear();
+                }
+                is_on(Bug::OutageRemoves)
+            }
+        }
+    }
+
+    /// False when nobody listens any more.
+    async fn deliver(&self) -> bool {
+        let mirrors = Mirrors::of(self.pods.values());
+        self.mirrors.send_if_modified(|known| {
+            let has_changed = **known != mirrors;
+            if has_changed {
+                *known = Arc::new(mirrors);
+            }
+            has_changed
+        });
+        let own = self.pods.values().filter(|pod| !is_mirror_pod(pod));
+        let set = SourceSet {
+            source: Source::Api,
+            pods: own.cloned().collect(),
+            is_complete: true,
+        };
+        self.output.send(set).await.is_ok()
+    }
+}
+
+fn uid_of(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
+}
+
+fn is_same_version(old: &Pod, new: &Pod) -> bool {
+    let version = &new.metadata.resource_version;
+    version.is_some() && old.metadata.resource_version == *version
+}

@@ -1,0 +1,267 @@
+//! What all calls share: credentials, rate limit, deadline, decoding, and the words of failures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, DATE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::fmt::rfc2822;
+use k8s_openapi::{Metadata, Resource};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rubelet_ports::api::{ApiError, ApiErrorKind};
+use serde::de::DeserializeOwned;
+
+use crate::channel::Channel;
+use crate::credentials::Credentials;
+use crate::failure::{decode_words, from_answer, from_transport, leaves_connection_alone};
+use crate::limiter::Limiter;
+use crate::reachability::Reachability;
+use crate::watch_pool::WatchPool;
+
+/// Far beyond any list that a node asks for.
+const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
+const MAX_FAILURE_BYTES: usize = 64 * 1024;
+
+/// Longer than the rate limit makes anybody wait who does not ask for thousands of things at once.
+const MAX_TURN_WAIT: Duration = Duration::from_secs(60);
+
+/// What a name may hold without being spelled otherwise in a path.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// As kube-rs builds them: a path without server.
+pub(crate) type Built = Result<Request<Vec<u8>>, kube_core::request::Error>;
+
+/// Calls of one purpose.
+pub(crate) struct Lane {
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) limiter: Option<Limiter>,
+    pub(crate) timeout: Duration,
+}
+
+/// The parts of an [`ApiServer`](crate::ApiServer).
+pub(crate) struct Core {
+    pub(crate) server: Uri,
+    /// The server in messages: without a path.
+    pub(crate) server_name: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) credentials: Credentials,
+    pub(crate) reachability: Reachability,
+    pub(crate) calls: Lane,
+    /// Statuses of pods share the calls' connection and not their limit: whoever writes them bounds how many are under way, and a
+    /// node whose pods all change has to say so at once.
+    pub(crate) statuses: Lane,
+    pub(crate) heartbeats: Lane,
+    pub(crate) events: Lane,
+    pub(crate) watches: WatchPool,
+}
+
+impl Core {
+    /// A call that answers with an object.
+    pub(crate) async fn call<T>(&self, lane: &Lane, operation: String, request: Built) -> Result<T, ApiError>
+    where
+        T: DeserializeOwned + Metadata<Ty = ObjectMeta>,
+    {
+        let body = self.exchange(lane, &operation, request).await?;
+        let mut object: T = serde_json::from_slice(&body).map_err(|error| {
+            let message = format!(
+                "the answer, which should be a {}, {}",
+                T::KIND,
+                decode_words(&error)
+            );
+            ApiError::new(operation, ApiErrorKind::Malformed, message)
+        })?;
+        object.metadata_mut().managed_fields = None;
+        Ok(object)
+    }
+
+    /// A call whose whole answer is wanted. Waiting for the rate limit does not count towards the deadline.
+    pub(crate) async fn exchange(
+        &self,
+        lane: &Lane,
+        operation: &str,
+        request: Built,
+    ) -> Result<Bytes, ApiError> {
+        let request =
+            request.map_err(|error| ApiError::new(operation, ApiErrorKind::Invalid, error.to_string()))?;
+        if let Some(limiter) = &lane.limiter {
+            let turn = tokio::time::timeout(MAX_TURN_WAIT, limiter.acquire()).await;
+            turn.map_err(|_| {
+                let retry_after = None;
+                let message = "too many calls wait for our own rate limit";
+                ApiError::new(operation, ApiErrorKind::Busy { retry_after }, message)
+            })?;
+        }
+        let answer = async {
+            let response = self.send(&lane.channel, operation, request).await?;
+            self.whole(operation, response.into_body()).await
+        };
+        let answer = tokio::time::timeout(lane.timeout, answer).await;
+        answer.unwrap_or_else(|_| Err(too_late(operation, lane.timeout)))
+    }
+
+    /// Sends a request and returns a good answer whose body has not been read yet.
+    pub(crate) async fn send(
+        &self,
+        channel: &Channel,
+        operation: &str,
+        request: Request<Vec<u8>>,
+    ) -> Result<Response<Incoming>, ApiError> {
+        let authorization = self
+            .credentials
+            .authorization()
+            .await
+            .map_err(|problem| ApiError::new(operation, ApiErrorKind::Credentials, problem))?;
+        let request = self
+            .addressed(request, authorization)
+            .map_err(|error| ApiError::new(operation, ApiErrorKind::Invalid, error.to_string()))?;
+        let response = match channel.send(request).await {
+            Ok(response) => response,
+            Err(error) => return Err(self.broken(operation, error.as_ref())),
+        };
+        self.reachability.answered();
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.refused(operation, response).await)
+    }
+
+    fn addressed(
+        &self,
+        request: Request<Vec<u8>>,
+        authorization: Option<HeaderValue>,
+    ) -> Result<Request<Full<Bytes>>, http::Error> {
+        let (mut parts, body) = request.into_parts();
+        let prefix = self.server.path().trim_end_matches('/');
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut uri = self.server.clone().into_parts();
+        uri.path_and_query = Some(format!("{prefix}{path}").parse()?);
+        parts.uri = Uri::from_parts(uri)?;
+        for (name, value) in &self.headers {
+            parts.headers.append(name, value.clone());
+        }
+        if let Some(authorization) = authorization {
+            parts.headers.insert(AUTHORIZATION, authorization);
+        }
+        Ok(Request::from_parts(parts, Full::from(body)))
+    }
+
+    async fn refused(&self, operation: &str, response: Response<Incoming>) -> ApiError {
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, MAX_FAILURE_BYTES).collect().await;
+        let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let (kind, mut message) = from_answer(parts.status, &parts.headers, &body);
+        if parts.status == StatusCode::UNAUTHORIZED {
+            let server_time = parts
+                .headers
+                .get(DATE)
+                .and_then(|value| rfc2822::parse(value.to_str().ok()?).ok())
+                .map(|time| time.timestamp().into());
+            let cause = self.credentials.rejected(server_time).await;
+            if !cause.is_empty() {
+                message = format!("{message}: {cause}");
+            }
+        }
+        ApiError::new(operation, kind, message)
+    }
+
+    async fn whole(&self, operation: &str, body: Incoming) -> Result<Bytes, ApiError> {
+        let collected = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
+        collected
+            .map(http_body_util::Collected::to_bytes)
+            .map_err(|error| {
+                if error.is::<LengthLimitError>() {
+                    let message = format!("the answer is longer than {MAX_ANSWER_BYTES} bytes");
+                    return ApiError::new(operation, ApiErrorKind::Malformed, message);
+                }
+                self.broken(operation, error.as_ref())
+            })
+    }
+
+    /// A connection that could not be made or broke.
+    pub(crate) fn broken(&self, operation: &str, error: &(dyn std::error::Error + 'static)) -> ApiError {
+        let (kind, message) = from_transport(error, &self.server_name);
+        if !leaves_connection_alone(error) {
+            self.reachability.broke(&message);
+        }
+        ApiError::new(operation, kind, message)
+    }
+}
+
+pub(crate) fn too_late(operation: &str, timeout: Duration) -> ApiError {
+    let message = format!("no answer within {} s", timeout.as_secs_f64());
+    ApiError::new(operation, ApiErrorKind::DeadlineExceeded, message)
+}
+
+pub(crate) fn common_headers(user_agent: HeaderValue, impersonation: HeaderMap) -> HeaderMap {
+    let mut headers = impersonation;
+    headers.insert(USER_AGENT, user_agent);
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers
+}
+
+/// The path of all objects of a type, in one namespace or everywhere.
+pub(crate) fn collection<T: Resource>(namespace: Option<&str>) -> String {
+    collection_of(T::API_VERSION, T::URL_PATH_SEGMENT, namespace)
+}
+
+pub(crate) fn collection_of(api_version: &str, plural: &str, namespace: Option<&str>) -> String {
+    let root = if api_version.contains('/') { "apis" } else { "api" };
+    match namespace {
+        Some(namespace) => format!("/{root}/{api_version}/namespaces/{}/{plural}", segment(namespace)),
+        None => format!("/{root}/{api_version}/{plural}"),
+    }
+}
+
+/// A request about objects of a type, for kube-rs to finish.
+pub(crate) fn request<T: Resource>(namespace: Option<&str>) -> kube_core::Request {
+    kube_core::Request::new(collection::<T>(namespace))
+}
+
+/// A name as part of a path: it must not become two parts, or a query. A name of dots only would move up.
+pub(crate) fn segment(name: &str) -> String {
+    if name == "." || name == ".." {
+        return name.replace('.', "%2E");
+    }
+    utf8_percent_encode(name, SEGMENT).to_string()
+}
+
+pub(crate) fn body<T: serde::Serialize>(object: &T) -> Result<Vec<u8>, kube_core::request::Error> {
+    serde_json::to_vec(object).map_err(kube_core::request::Error::SerializeBody)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::Lease;
+    use k8s_openapi::api::core::v1::{Node, Pod};
+
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        assert_eq!(collection::<Node>(None), "/api/v1/nodes");
+        assert_eq!(
+            collection::<Pod>(Some("default")),
+            "/api/v1/namespaces/default/pods"
+        );
+        assert_eq!(
+            collection::<Lease>(Some("kube-node-lease")),
+            "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+        );
+    }
+
+    #[test]
+    fn a_name_stays_one_part_of_the_path() {
+        assert_eq!(segment("web-0.example_x~1"), "web-0.example_x~1");
+        assert_eq!(segment("a/../b?c#d e"), "a%2F..%2Fb%3Fc%23d%20e");
+        assert_eq!(segment(".."), "%2E%2E");
+        assert_eq!(segment("system:x"), "system%3Ax");
+    }
+}

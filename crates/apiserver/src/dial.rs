@@ -1,0 +1,282 @@
+//! Making one connection: TCP, through a proxy if there is one, and TLS.
+//!
+//! Owns its deadline, and the line by which connections are cut: each ends when the channel that made it gives it up, or when
+//! the client certificate that it showed is replaced.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::Uri;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::Intercept;
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tower::{Service, ServiceExt};
+
+use crate::identity::ClientIdentity;
+use crate::tls::{H2, Tls};
+
+/// One connection, TLS included, as long as a heartbeat may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// For servers without HTTP/2, where no ping finds a dead connection.
+const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const TCP_KEEPALIVE_PROBES: u32 = 3;
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// What is read from a connection that was cut.
+pub(crate) const GIVEN_UP: &str = "the connection was given up";
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub(crate) enum DialError {
+    #[error("cannot connect")]
+    Connect(#[source] Box<dyn StdError + Send + Sync>),
+    #[error("no TLS connection")]
+    Tls(#[source] io::Error),
+    #[error("no connection within {} s", CONNECT_TIMEOUT.as_secs())]
+    TimedOut,
+    #[error("the server speaks HTTP/1.1 only")]
+    OnlyHttp1,
+}
+
+/// Dials for one channel; all channels share the parts.
+#[derive(Clone)]
+pub(crate) struct Dialler {
+    pub(crate) route: Route,
+    /// `None` for a server without TLS.
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) identity: ClientIdentity,
+}
+
+/// How TCP connections are made.
+#[derive(Clone)]
+pub(crate) enum Route {
+    Direct(HttpConnector),
+    Tunnel(Tunnel<HttpConnector>),
+    Socks(SocksV5<HttpConnector>),
+}
+
+impl Route {
+    pub(crate) fn new(proxy: Option<&Intercept>) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(TCP_KEEPALIVE_IDLE));
+        tcp.set_keepalive_interval(Some(TCP_KEEPALIVE_INTERVAL));
+        tcp.set_keepalive_retries(Some(TCP_KEEPALIVE_PROBES));
+        tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let Some(proxy) = proxy else {
+            return Self::Direct(tcp);
+        };
+        if proxy.uri().scheme_str() == Some("http") {
+            let tunnel = Tunnel::new(proxy.uri().clone(), tcp);
+            return Self::Tunnel(match proxy.basic_auth() {
+                Some(header) => tunnel.with_auth(header.clone()),
+                None => tunnel,
+            });
+        }
+        let socks = SocksV5::new(proxy.uri().clone(), tcp);
+        Self::Socks(match proxy.raw_auth() {
+            Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
+            None => socks,
+        })
+    }
+
+    async fn connect(self, uri: Uri) -> Result<TcpStream, Box<dyn StdError + Send + Sync>> {
+        let stream = match self {
+            Self::Direct(tcp) => tcp.oneshot(uri).await?,
+            Self::Tunnel(tunnel) => tunnel.oneshot(uri).await?,
+            Self::Socks(socks) => socks.oneshot(uri).await?,
+        };
+        Ok(stream.into_inner())
+    }
+}
+
+/// Why the last attempt failed, for all who waited for it.
+pub(crate) type LastFailure = Arc<Mutex<Option<Arc<DialError>>>>;
+
+/// A [`Dialler`] on behalf of one life of a channel.
+#[derive(Clone)]
+pub(crate) struct ChannelDialler {
+    pub(crate) dialler: Dialler,
+    pub(crate) only_http1: bool,
+    pub(crate) last_failure: LastFailure,
+    /// Ends when its sender is dropped.
+    pub(crate) line: watch::Receiver<()>,
+}
+
+impl ChannelDialler {
+    async fn dial(self, uri: Uri) -> Result<TokioIo<Wire>, DialError> {
+        // Before the handshake: a certificate that is replaced meanwhile must end this connection too.
+        let replacements = self.dialler.identity.replacements();
+        let cut = cut(self.line.clone(), replacements);
+        let tcp = self
+            .dialler
+            .route
+            .clone()
+            .connect(uri)
+            .await
+            .map_err(DialError::Connect)?;
+        let Some(tls) = &self.dialler.tls else {
+            return Ok(TokioIo::new(Wire::new(Box::new(tcp), false, cut)));
+        };
+        let stream = TlsConnector::from(tls.config(self.only_http1))
+            .connect(tls.server_name.clone(), tcp)
+            .await
+            .map_err(DialError::Tls)?;
+        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);
+        if !is_h2 && !self.only_http1 {
+            return Err(DialError::OnlyHttp1);
+        }
+        Ok(TokioIo::new(Wire::new(Box::new(stream), is_h2, cut)))
+    }
+}
+
+impl Service<Uri> for ChannelDialler {
+    type Response = TokioIo<Wire>;
+    type Error = Arc<DialError>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let last_failure = Arc::clone(&self.last_failure);
+        let dialling = self.clone().dial(uri);
+        Box::pin(async move {
+            let dialled = tokio::time::timeout(CONNECT_TIMEOUT, dialling).await;
+            let dialled = dialled.unwrap_or(Err(DialError::TimedOut)).map_err(Arc::new);
+            // A panic while the lock is held would leave nothing half-changed here.
+            let mut last = last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = dialled.as_ref().err().map(Arc::clone);
+            dialled
+        })
+    }
+}
+
+async fn cut(mut line: watch::Receiver<()>, mut replacements: watch::Receiver<u64>) {
+    let given_up = std::pin::pin!(line.changed());
+    let replaced = std::pin::pin!(replacements.changed());
+    futures_util::future::select(given_up, replaced).await;
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A connection that can be cut.
+pub(crate) struct Wire {
+    stream: Box<dyn Stream>,
+    is_h2: bool,
+    /// `None` once it was cut.
+    cut: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Wire {
+    fn new(stream: Box<dyn Stream>, is_h2: bool, cut: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self {
+            stream,
+            is_h2,
+            cut: Some(Box::pin(cut)),
+        }
+    }
+
+    fn was_cut(&mut self, context: &mut Context<'_>) -> bool {
+        let is_cut = match &mut self.cut {
+            None => return true,
+            Some(cut) => cut.as_mut().poll(context).is_ready(),
+        };
+        if is_cut {
+            self.cut = None;
+        }
+        is_cut
+    }
+}
+
+fn given_up() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, GIVEN_UP)
+}
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new();
+        if self.is_h2 {
+            connected.negotiated_h2()
+        } else {
+            connected
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    // Whoever owns a connection always reads, so this is where being cut wakes it.
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.was_cut(context) {
+            return Poll::Ready(Err(given_up()));
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.cut.is_none() {
+            return Poll::Ready(Err(given_up()));
+        }
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.cut.is_none() {
+            return Poll::Ready(Err(given_up()));
+        }
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.cut.is_none() {
+            // A peer that is silent must not hold up the end.
+            return Poll::Ready(Ok(()));
+        }
+        ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.cut.is_none() {
+            return Poll::Ready(Err(given_up()));
+        }
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,465 @@
+//! Following a set of objects: list, watch, resume, list again.
+//!
+//! Owns where we are in the server's history. What a consumer sees is a whole set, changes of it, and whether it may be old.
+//!
+//! ```text
+//!            whole set told            opened
+//!    List ───────────────────► Open ───────────► Watching ──┐ an event: told
+//!     ▲ ▲                       │ ▲                │ │ │    │
+//!     │ └──── 410 ──────────────┤ │  ended, broken │ │ └────┘
+//!     │                         │ └────────────────┘ │ 410
+//!     │   pause      failed:    │                    │
+//!    Pause ◄──── told as Broken ┘                    │
+//!     ▲ ▲                                            │
+//!     │ └──── failed to list: told as Broken         │
+//!     └──── whatever ended sooner than it may ◄──────┘
+//! ```
+//!
+//! A watch that ends or breaks is resumed where it was without a word; only when that fails too the set is told as broken.
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::Request;
+use hyper::body::Incoming;
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rubelet_ports::api::{ApiError, ApiErrorKind, Change, Changes};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use crate::call::{Core, too_late};
+use crate::failure::{decode_words, from_watch_error, leaves_connection_alone};
+use crate::watch_lines::{LineError, WatchLines};
+use crate::watch_pool::Seat;
+
+mod pace;
+mod wire;
+
+use wire::{Head, HeadMetadata, Line, Page, decode};
+
+const PAGE_OBJECTS: u32 = 500;
+
+/// A watch that the server does not end is ended by us this much later.
+const WATCH_GRACE: Duration = Duration::from_secs(30);
+
+/// A server may ask for more patience than we have, but not for any.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(120);
+
+/// A watch that ends sooner without having delivered anything counts as failed.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
+
+/// So many objects that cannot be decoded are named in the log.
+const MAX_NAMED: usize = 64;
+
+/// A set of objects.
+pub(crate) struct Followed {
+    /// Paths of the same collection in versions of its API, the wanted one first.
+    pub(crate) paths: Vec<String>,
+    /// `spec.nodeName=node-1`
+    pub(crate) field_selector: Option<String>,
+    /// In words: `pods of node node-1`.
+    pub(crate) what: String,
+}
+
+/// What can be followed.
+pub(crate) trait Object: DeserializeOwned + Metadata<Ty = ObjectMeta> + Send + Sync + 'static {}
+
+impl<T: DeserializeOwned + Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Object for T {}
+
+pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes<T> {
+    let follower = Follower::<T> {
+        core: Arc::clone(core),
+        followed,
+        path: 0,
+        history: History::Unknown,
+        state: State::List,
+        failures: 0,
+        is_absence_told: false,
+        named: BTreeSet::new(),
+        object: PhantomData,
+    };
+    Box::pin(stream::unfold(follower, |mut follower| async move {
+        let change = follower.next().await;
+        Some((change, follower))
+    }))
+}
+
+struct Follower<T> {
+    core: Arc<Core>,
+    followed: Followed,
+    /// Which of the paths the server has.
+    path: usize,
+    history: History,
+    state: State,
+    failures: u32,
+    is_absence_told: bool,
+    /// Objects that cannot be decoded and have been named in the log.
+    named: BTreeSet<String>,
+    object: PhantomData<fn() -> T>,
+}
+
+/// From where a list may come.
+enum History {
+    /// We know nothing yet: whatever the server has at hand.
+    Unknown,
+    /// Nothing older than what we told already.
+    At(String),
+    /// What we know is of no use to the server.
+    Lost,
+}
+
+enum State {
+    List,
+    Open,
+    Watching(Box<Watch>),
+    Pause { until: Instant, is_for_list: bool },
+}
+
+struct Watch {
+    lines: WatchLines<Incoming>,
+    opened_at: Instant,
+    ends_at: Instant,
+    has_delivered: bool,
+    /// Which connection of its channel it is on.
+    life: u64,
+    seat: Seat,
+}
+
+enum Event<T> {
+    Changed(Change<T>),
+    Nothing,
+    Ended,
+    Gone,
+}
+
+impl<T: Object> Follower<T> {
+    async fn next(&mut self) -> Change<T> {
+        loop {
+            // While it is taken the state is one from which going on is right, should this panic.
+            match std::mem::replace(&mut self.state, State::List) {
+                State::Pause { until, is_for_list } => {
+                    tokio::time::sleep_until(until).await;
+                    self.state = if is_for_list { State::List } else { State::Open };
+                }
+                State::List => {
+                    if let Some(change) = self.list().await {
+                        return change;
+                    }
+                }
+                State::Open => match self.open().await {
+                    Ok(watch) => self.state = State::Watching(Box::new(watch)),
+                    Err(error) if error.kind == ApiErrorKind::Gone => self.start_over(),
+                    Err(error) => return self.broken(error),
+                },
+                State::Watching(mut watch) => match self.watch(&mut watch).await {
+                    Event::Changed(change) => {
+                        self.state = State::Watching(watch);
+                        return change;
+                    }
+                    Event::Nothing => self.state = State::Watching(watch),
+                    Event::Ended => self.resume(&watch),
+                    Event::Gone => self.start_over(),
+                },
+            }
+        }
+    }
+
+    async fn list(&mut self) -> Option<Change<T>> {
+        let mut listed = Err(ApiError::new("list", ApiErrorKind::NotFound, ""));
+        for path in 0..self.followed.paths.len() {
+            listed = self.list_at(path).await;
+            let is_absent = matches!(&listed, Err(error) if error.kind == ApiErrorKind::NotFound);
+            if !is_absent {
+                self.path = path;
+                break;
+            }
+        }
+        match listed {
+            Ok(objects) => {
+                self.is_absence_told = false;
+                self.state = State::Open;
+                Some(Change::All(objects))
+            }
+            Err(error) if error.kind == ApiErrorKind::NotFound => {
+                let until = Instant::now() + pace::not_served_pause();
+                self.state = State::Pause {
+                    until,
+                    is_for_list: true,
+                };
+                let is_news = !std::mem::replace(&mut self.is_absence_told, true);
+                is_news.then(|| Change::All(Vec::new()))
+            }
+            Err(error) => {
+                if matches!(self.history, History::At(_)) {
+                    // The version may be one that this server never had, after a restore of its database.
+                    self.history = History::Lost;
+                }
+                Some(self.broken(error))
+            }
+        }
+    }
+
+    async fn list_at(&mut self, path: usize) -> Result<Vec<Arc<T>>, ApiError> {
+        let operation = format!("list {}", self.followed.what);
+        let mut objects = Vec::new();
+        let mut next_page: Option<String> = None;
+        loop {
+            let request = self.list_request(path, next_page.as_deref());
+            let request = request.map_err(kube_core::request::Error::BuildRequest);
+            let body = self
+                .core
+                .exchange(&self.core.calls, &operation, request)
+                .await
+                .inspect_err(|error| {
+                    if error.kind == ApiErrorKind::Gone {
+                        self.history = History::Lost;
+                    }
+                })?;
+            let page: Page = serde_json::from_slice(&body).map_err(|error| {
+                let message = format!("the list of {} {}", T::KIND, decode_words(&error));
+                ApiError::new(operation.clone(), ApiErrorKind::Malformed, message)
+            })?;
+            for item in page.items.unwrap_or_default() {
+                objects.extend(self.decode(path, &item).map(Arc::new));
+            }
+            next_page = page.metadata.r#continue.filter(|token| !token.is_empty());
+            if next_page.is_none() {
+                let version = page.metadata.resource_version.unwrap_or_default();
+                self.history = History::At(version);
+                return Ok(objects);
+            }
+        }
+    }
+
+    fn list_request(&self, path: usize, next_page: Option<&str>) -> Result<Request<Vec<u8>>, http::Error> {
+        let page = PAGE_OBJECTS.to_string();
+        match (next_page, &self.history) {
+            (Some(token), _) => self.request(path, &[("limit", &page), ("continue", token)]),
+            (None, History::Unknown) => self.request(path, &[("resourceVersion", "0")]),
+            (None, History::At(version)) => {
+                let pairs = [
+                    ("resourceVersion", version.as_str()),
+                    ("resourceVersionMatch", "NotOlderThan"),
+                ];
+                self.request(path, &pairs)
+            }
+            (None, History::Lost) => self.request(path, &[("limit", &page)]),
+        }
+    }
+
+    fn watch_request(&self, seconds: u64) -> Result<Request<Vec<u8>>, http::Error> {
+        let version = match &self.history {
+            History::At(version) => version,
+            History::Unknown | History::Lost => "",
+        };
+        let pairs = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", &seconds.to_string()),
+            ("resourceVersion", version),
+        ];
+        self.request(self.path, &pairs)
+    }
+
+    fn request(&self, path: usize, pairs: &[(&str, &str)]) -> Result<Request<Vec<u8>>, http::Error> {
+        let url = format!("{}?", self.followed.paths[path]);
+        let start = url.len();
+        let mut query = form_urlencoded::Serializer::for_suffix(url, start);
+        if let Some(selector) = &self.followed.field_selector {
+            query.append_pair("fieldSelector", selector);
+        }
+        query.extend_pairs(pairs);
+        Request::get(query.finish()).body(Vec::new())
+    }
+
+    async fn open(&mut self) -> Result<Watch, ApiError> {
+        let operation = format!("watch {}", self.followed.what);
+        let seconds = pace::watch_seconds();
+        let request = self
+            .watch_request(seconds)
+            .map_err(|error| ApiError::new(operation.clone(), ApiErrorKind::Invalid, error.to_string()))?;
+        let seat = self.core.watches.seat();
+        let life = seat.channel().life();
+        let timeout = self.core.calls.timeout;
+        let opened = self.core.send(seat.channel(), &operation, request);
+        let response = tokio::time::timeout(timeout, opened)
+            .await
+            .unwrap_or_else(|_| Err(too_late(&operation, timeout)))?;
+        let opened_at = Instant::now();
+        Ok(Watch {
+            lines: WatchLines::new(response.into_body()),
+            opened_at,
+            ends_at: opened_at + Duration::from_secs(seconds) + WATCH_GRACE,
+            has_delivered: false,
+            life,
+            seat,
+        })
+    }
+
+    async fn watch(&mut self, watch: &mut Watch) -> Event<T> {
+        let line = match tokio::time::timeout_at(watch.ends_at, watch.lines.next()).await {
+            Ok(Ok(Some(line))) => line,
+            Ok(Ok(None)) => return Event::Ended,
+            Ok(Err(LineError::Broken(error))) => {
+                if !leaves_connection_alone(&error) {
+                    watch.seat.channel().give_up(watch.life);
+                }
+                let operation = format!("watch {}", self.followed.what);
+                let error = self.core.broken(&operation, &error);
+                tracing::debug!(%error, "a watch broke and is resumed");
+                return Event::Ended;
+            }
+            Ok(Err(LineError::TooLong)) => {
+                tracing::warn!(
+                    what = self.followed.what,
+                    "a line of the watch is too long; listing again"
+                );
+                return Event::Gone;
+            }
+            Err(_) => {
+                tracing::debug!(
+                    what = self.followed.what,
+                    "the server did not end the watch in time"
+                );
+                return Event::Ended;
+            }
+        };
+        let event = self.event(&line);
+        if !matches!(event, Event::Ended | Event::Gone) {
+            watch.has_delivered = true;
+            self.failures = 0;
+        }
+        event
+    }
+
+    fn event(&mut self, line: &Bytes) -> Event<T> {
+        let line: Line<'_> = match serde_json::from_slice(line) {
+            Ok(line) => line,
+            Err(error) => {
+                let problem = decode_words(&error);
+                tracing::warn!(
+                    what = self.followed.what,
+                    problem,
+                    "a line of the watch is no event; listing again"
+                );
+                return Event::Gone;
+            }
+        };
+        let change: fn(Arc<T>) -> Change<T> = match line.r#type.as_str() {
+            "ADDED" | "MODIFIED" => Change::Applied,
+            "DELETED" => Change::Deleted,
+            "BOOKMARK" => {
+                let head: Head = serde_json::from_str(line.object.get()).unwrap_or_default();
+                self.seen(&head.metadata.resource_version);
+                return Event::Nothing;
+            }
+            "ERROR" => {
+                let (kind, message) = from_watch_error(line.object.get().as_bytes());
+                tracing::debug!(what = self.followed.what, message, "the server ended a watch");
+                return match kind {
+                    ApiErrorKind::Gone => Event::Gone,
+                    _ => Event::Ended,
+                };
+            }
+            other => {
+                tracing::warn!(
+                    what = self.followed.what,
+                    r#type = other,
+                    "an unknown event of a watch"
+                );
+                return Event::Nothing;
+            }
+        };
+        match self.decode(self.path, line.object) {
+            Some(object) => {
+                let version = object.metadata().resource_version.clone().unwrap_or_default();
+                self.seen(&version);
+                Event::Changed(change(Arc::new(object)))
+            }
+            None => Event::Nothing,
+        }
+    }
+
+    /// One object that cannot be decoded must not hide the others: it is named in the log, once, and left out.
+    fn decode(&mut self, path: usize, raw: &RawValue) -> Option<T> {
+        match decode::<T>(raw, path > 0) {
+            Ok(mut object) => {
+                object.metadata_mut().managed_fields = None;
+                Some(object)
+            }
+            Err(error) => {
+                let head: Head = serde_json::from_str(raw.get()).unwrap_or_default();
+                let HeadMetadata {
+                    name,
+                    namespace,
+                    resource_version,
+                } = head.metadata;
+                self.seen(&resource_version);
+                let problem = decode_words(&error);
+                if self.named.len() < MAX_NAMED && self.named.insert(format!("{namespace}/{name}")) {
+                    let kind = T::KIND;
+                    tracing::error!(
+                        kind,
+                        namespace,
+                        name,
+                        problem,
+                        "an object cannot be decoded and is left out"
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn seen(&mut self, version: &str) {
+        // While a list is read its own version counts, not those of its items.
+        if !version.is_empty() && matches!(self.history, History::At(_)) {
+            self.history = History::At(version.to_owned());
+        }
+    }
+
+    fn resume(&mut self, watch: &Watch) {
+        let is_short = watch.opened_at.elapsed() < SHORT_WATCH && !watch.has_delivered;
+        if is_short {
+            self.pause(false, None);
+        } else {
+            self.state = State::Open;
+        }
+    }
+
+    /// At once, unless this happens again and again.
+    fn start_over(&mut self) {
+        self.history = History::Lost;
+        let is_first = self.failures == 0;
+        self.pause(true, None);
+        if is_first {
+            self.state = State::List;
+        }
+    }
+
+    fn broken(&mut self, error: ApiError) -> Change<T> {
+        let retry_after = match error.kind {
+            ApiErrorKind::Busy { retry_after } => retry_after,
+            _ => None,
+        };
+        self.is_absence_told = false;
+        self.pause(true, retry_after);
+        Change::Broken(error)
+    }
+
+    fn pause(&mut self, is_for_list: bool, at_least: Option<Duration>) {
+        let pause = pace::pause(self.failures);
+        let at_least = at_least.unwrap_or_default().min(LONGEST_RETRY_AFTER);
+        self.failures = self.failures.saturating_add(1);
+        self.state = State::Pause {
+            until: Instant::now() + pause.max(at_least),
+            is_for_list,
+        };
+    }
+}

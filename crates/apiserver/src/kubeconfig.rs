@@ -1,0 +1,205 @@
+//! What a kubeconfig says: which server, whom to trust, who we are.
+//!
+//! Owns choosing the current context, and errors that name the file and the field. It must not connect, nor show a credential.
+
+use std::path::{Path, PathBuf};
+
+use http::{HeaderMap, Uri};
+use kube_client::config::{Kubeconfig, KubeconfigError};
+use secrecy::SecretString;
+use serde_json::json;
+use thiserror::Error;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::exec_plugin::ExecPlugin;
+
+mod chosen;
+
+use chosen::Chosen;
+
+/// Why the API server cannot even be tried.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConnectError {
+    #[error("kubeconfig {}: {problem}", .path.display())]
+    File { path: PathBuf, problem: String },
+    /// `field` is spelled as in the file: `clusters[kubernetes].cluster.server`.
+    #[error("kubeconfig {}: {field}: {problem}", .path.display())]
+    Field {
+        path: PathBuf,
+        field: String,
+        problem: String,
+    },
+    #[error("cannot connect to the API server: {0}")]
+    Unusable(String),
+}
+
+/// All that is needed to talk to the server of the current context.
+pub(crate) struct Access {
+    pub(crate) server: Uri,
+    pub(crate) trust: Trust,
+    /// The name that the server's certificate must have.
+    pub(crate) server_name: Option<ServerName<'static>>,
+    pub(crate) proxy: Option<String>,
+    pub(crate) login: Login,
+    pub(crate) certificate: Option<CertificateSource>,
+    pub(crate) impersonation: HeaderMap,
+}
+
+/// Whose signature on the server's certificate is accepted.
+pub(crate) enum Trust {
+    System,
+    These(Text),
+    /// `insecure-skip-tls-verify`
+    Anybody,
+}
+
+/// How requests say who we are, beside a certificate.
+pub(crate) enum Login {
+    Anonymous,
+    Token(SecretString),
+    TokenFile {
+        path: PathBuf,
+        /// Used while the file cannot be read.
+        fallback: Option<SecretString>,
+    },
+    Basic {
+        user: String,
+        password: SecretString,
+    },
+    Exec(Box<ExecPlugin>),
+}
+
+pub(crate) struct CertificateSource {
+    pub(crate) certificate: Text,
+    pub(crate) key: Text,
+}
+
+/// PEM text that stands in the kubeconfig or in a file that it names.
+pub(crate) enum Text {
+    Data { field: String, pem: Vec<u8> },
+    File { field: String, path: PathBuf },
+}
+
+impl Text {
+    pub(crate) fn field(&self) -> &str {
+        match self {
+            Self::Data { field, .. } | Self::File { field, .. } => field,
+        }
+    }
+
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Data { .. } => None,
+            Self::File { path, .. } => Some(path),
+        }
+    }
+
+    pub(crate) fn read(&self) -> std::io::Result<Vec<u8>> {
+        match self {
+            Self::Data { pem, .. } => Ok(pem.clone()),
+            Self::File { path, .. } => std::fs::read(path),
+        }
+    }
+}
+
+impl Access {
+    pub(crate) fn read(path: &Path) -> Result<Self, ConnectError> {
+        let file = read(path)?;
+        let chosen = Chosen::of(path, &file)?;
+        let trust = chosen.trust()?;
+        let certificate = chosen.certificate()?;
+        let server = chosen.server(!matches!(trust, Trust::System) || certificate.is_some())?;
+        Ok(Self {
+            server_name: chosen.server_name()?,
+            proxy: chosen.proxy()?,
+            login: chosen.login(&server)?,
+            impersonation: chosen.impersonation()?,
+            server,
+            trust,
+            certificate,
+        })
+    }
+}
+
+/// The text of a kubeconfig for the same server that authenticates with the certificate and key in one PEM file. This is what
+/// takes the place of the bootstrap kubeconfig once the node has a certificate.
+///
+/// # Errors
+/// When the bootstrap kubeconfig cannot be read or lacks what is needed.
+pub fn kubeconfig_for_certificate(bootstrap: &Path, certificate: &Path) -> Result<String, ConnectError> {
+    let file = read(bootstrap)?;
+    let chosen = Chosen::of(bootstrap, &file)?;
+    let mut cluster = serde_json::to_value(&chosen.cluster).map_err(|error| ConnectError::File {
+        path: bootstrap.to_owned(),
+        problem: error.to_string(),
+    })?;
+    if let Some(fields) = cluster.as_object_mut() {
+        fields.remove("extensions");
+        // Upstream leaves the data out when there is a file, though the data would win.
+        if fields.contains_key("certificate-authority-data") {
+            fields.remove("certificate-authority");
+        }
+    }
+    let certificate = certificate.display().to_string();
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "default-cluster", "cluster": cluster}],
+        "users": [{
+            "name": "default-auth",
+            "user": {"client-certificate": certificate, "client-key": certificate},
+        }],
+        "contexts": [{
+            "name": "default-context",
+            "context": {"cluster": "default-cluster", "namespace": "default", "user": "default-auth"},
+        }],
+        "current-context": "default-context",
+    });
+    serde_saphyr::to_string(&config).map_err(|error| ConnectError::File {
+        path: bootstrap.to_owned(),
+        problem: error.to_string(),
+    })
+}
+
+/// A certificate and its key.
+type PemPair = (Vec<u8>, Vec<u8>);
+
+/// The client certificate and its key as PEM, where both stand in the kubeconfig itself.
+///
+/// # Errors
+/// When the kubeconfig cannot be read or lacks what is needed.
+pub fn inline_certificate(kubeconfig: &Path) -> Result<Option<PemPair>, ConnectError> {
+    let source = Access::read(kubeconfig)?.certificate;
+    Ok(source.and_then(|source| match (source.certificate, source.key) {
+        (Text::Data { pem: certificate, .. }, Text::Data { pem: key, .. }) => Some((certificate, key)),
+        _ => None,
+    }))
+}
+
+/// Paths in it are relative to the file; kube-rs makes them absolute.
+fn read(path: &Path) -> Result<Kubeconfig, ConnectError> {
+    Kubeconfig::read_from(path).map_err(|error| {
+        let problem = match &error {
+            KubeconfigError::ReadConfig(source, _) => source.to_string(),
+            // Its own words may quote a token.
+            KubeconfigError::Parse(source) => source.location().map_or_else(
+                || "it is no kubeconfig".to_owned(),
+                |at| {
+                    format!(
+                        "it is no kubeconfig: not understood at line {}, column {}",
+                        at.line(),
+                        at.column()
+                    )
+                },
+            ),
+            _ => error.to_string(),
+        };
+        ConnectError::File {
+            path: path.to_owned(),
+            problem,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! The client of one API server: its options and its making.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::call::{Core, Lane, common_headers};
+use crate::channel::Channel;
+use crate::credentials::Credentials;
+use crate::dial::{Dialler, Route};
+use crate::identity::ClientIdentity;
+use crate::kubeconfig::{Access, ConnectError, Trust};
+use crate::limiter::{Limiter, RateLimit};
+use crate::proxy::{self, ProxyEnvironment};
+use crate::reachability::Reachability;
+use crate::tls::Tls;
+use crate::watch_pool::WatchPool;
+
+/// Events are bursts; between them their connection is closed.
+const EVENTS_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// When a connection counts as dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Liveness {
+    /// After this long without a sign of life the server is pinged.
+    pub ping_interval: Duration,
+    /// How long it has for the answer.
+    pub ping_timeout: Duration,
+}
+
+impl Default for Liveness {
+    /// A dead connection is found within 20 s; upstream takes 45 s.
+    fn default() -> Self {
+        Self {
+            ping_interval: Duration::from_secs(10),
+            ping_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What an [`ApiServer`] is made from.
+#[derive(Clone, Debug)]
+pub struct ApiServerOptions {
+    /// `--kubeconfig`, or `--bootstrap-kubeconfig` for a client that only asks for the first certificate.
+    pub kubeconfig: PathBuf,
+    /// See [`user_agent`].
+    pub user_agent: String,
+    /// `kubeAPIQPS` and `kubeAPIBurst`; `None` is no limit.
+    pub calls: Option<RateLimit>,
+    /// `eventRecordQPS` and `eventBurst`; `None` is no limit.
+    pub events: Option<RateLimit>,
+    /// The deadline of normal calls and events.
+    pub call_timeout: Duration,
+    /// The deadline of heartbeats: the shorter of `nodeStatusUpdateFrequency` and the lease's duration.
+    pub heartbeat_timeout: Duration,
+    pub liveness: Liveness,
+    /// Used unless the kubeconfig names a proxy.
+    pub proxy: ProxyEnvironment,
+    /// The client certificate may be missing or broken at first: somebody will hand one to [`ApiServer::identity`], or put it
+    /// where the kubeconfig says.
+    pub may_lack_certificate: bool,
+}
+
+impl ApiServerOptions {
+    /// Upstream's defaults for this kubeconfig.
+    #[must_use]
+    pub fn new(kubeconfig: impl Into<PathBuf>, user_agent: impl Into<String>) -> Self {
+        let fifty = RateLimit {
+            per_second: 50,
+            burst: 100,
+        };
+        Self {
+            kubeconfig: kubeconfig.into(),
+            user_agent: user_agent.into(),
+            calls: Some(fifty),
+            events: Some(fifty),
+            call_timeout: Duration::from_secs(30),
+            heartbeat_timeout: Duration::from_secs(10),
+            liveness: Liveness::default(),
+            proxy: ProxyEnvironment::default(),
+            may_lack_certificate: false,
+        }
+    }
+}
+
+/// What servers and their audit logs know us by: upstream's form, and who we really are.
+#[must_use]
+pub fn user_agent(kubernetes_version: &str) -> String {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!(
+        "kubelet/{kubernetes_version} (linux/{architecture}) rubelet/{}",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+/// The API server behind every trait of `ports::api`. Clones are the same client; connections live as long as one of them, or
+/// something that is followed.
+#[derive(Clone)]
+pub struct ApiServer {
+    pub(crate) core: Arc<Core>,
+}
+
+impl ApiServer {
+    /// Reads the kubeconfig and what it names. It connects with the first call, which must be made inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used; the message names the file and the field.
+    pub fn connect(options: &ApiServerOptions) -> Result<Self, ConnectError> {
+        let path = &options.kubeconfig;
+        let access = Access::read(path)?;
+        let may_lack = options.may_lack_certificate;
+        let credentials = Credentials::new(path, access.login, access.certificate, may_lack)?;
+        let identity = credentials.identity().clone();
+        let tls = match access.server.scheme_str() {
+            Some("https") => {
+                let name = access.server_name.or_else(|| server_name(&access.server));
+                let name = name.ok_or_else(|| {
+                    ConnectError::Unusable(format!("{} has no name for TLS", access.server))
+                })?;
+                let tls = new_tls(path, name, access.trust, &identity)?;
+                Some(Arc::new(tls))
+            }
+            _ => None,
+        };
+        let proxy = proxy::choose(access.proxy.as_deref(), &options.proxy, &access.server)
+            .map_err(ConnectError::Unusable)?;
+        let dialler = Dialler {
+            route: Route::new(proxy.as_ref()),
+            tls,
+            identity,
+        };
+        let user_agent = HeaderValue::from_str(&options.user_agent)
+            .map_err(|_| ConnectError::Unusable("the user agent cannot be sent in a header".to_owned()))?;
+        let server_name = shown(&access.server);
+        let lane = |idle_timeout, limit: Option<RateLimit>, timeout| Lane {
+            channel: Arc::new(Channel::new(&dialler, options.liveness, idle_timeout)),
+            limiter: limit.map(Limiter::new),
+            timeout,
+        };
+        let calls = lane(None, options.calls, options.call_timeout);
+        let core = Core {
+            statuses: Lane {
+                channel: Arc::clone(&calls.channel),
+                limiter: None,
+                timeout: options.call_timeout,
+            },
+            calls,
+            heartbeats: lane(None, None, options.heartbeat_timeout),
+            events: lane(Some(EVENTS_IDLE_TIMEOUT), options.events, options.call_timeout),
+            watches: WatchPool::new(&dialler, options.liveness),
+            reachability: Reachability::new(server_name.clone()),
+            server_name,
+            server: access.server,
+            headers: common_headers(user_agent, access.impersonation),
+            credentials,
+        };
+        Ok(Self { core: Arc::new(core) })
+    }
+
+    /// The client certificate: to replace it, and to know when it expires.
+    #[must_use]
+    pub fn identity(&self) -> ClientIdentity {
+        self.core.credentials.identity().clone()
+    }
+
+    /// `https://host:port`
+    #[must_use]
+    pub fn server_url(&self) -> &str {
+        &self.core.server_name
+    }
+
+    /// Whether the last attempt to talk to the server got an answer.
+    #[must_use]
+    pub fn is_reachable(&self) -> bool {
+        self.core.reachability.is_reachable()
+    }
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ApiServer")
+            .field("server", &self.core.server_name)
+            .finish_non_exhaustive()
+    }
+}
+
+fn new_tls(
+    kubeconfig: &std::path::Path,
+    name: ServerName<'static>,
+    trust: Trust,
+    identity: &ClientIdentity,
+) -> Result<Tls, ConnectError> {
+    Tls::new(name, trust, identity.clone()).map_err(|(field, problem)| match field {
+        Some(field) => ConnectError::Field {
+            path: kubeconfig.to_owned(),
+            field,
+            problem,
+        },
+        None => ConnectError::Unusable(problem),
+    })
+}
+
+fn server_name(server: &Uri) -> Option<ServerName<'static>> {
+    let host = server.host()?;
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    ServerName::try_from(bare.to_owned()).ok()
+}
+
+/// Without path, and without a password that may stand before the host.
+fn shown(server: &Uri) -> String {
+    let scheme = server.scheme_str().unwrap_or("https");
+    let host = server.host().unwrap_or_default();
+    match server.port() {
+        Some(port) => format!("{scheme}://{host}:{port}"),
+        None => format!("{scheme}://{host}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_agent_has_upstreams_form() {
+        let text = user_agent("v1.37.1");
+        assert!(text.starts_with("kubelet/v1.37.1 (linux/"), "{text}");
+        assert!(text.contains(") rubelet/"), "{text}");
+    }
+
+    #[test]
+    fn the_server_is_shown_without_path_and_password() {
+        let check = |given: &'static str, expected: &str| {
+            assert_eq!(shown(&Uri::from_static(given)), expected);
+        };
+        check("https://api:6443/k8s/clusters/c", "https://api:6443");
+        check("https://user:hunter2@api", "https://api");
+        check("https://[::1]:6443", "https://[::1]:6443");
+    }
+
+    #[test]
+    fn a_certificate_is_asked_for_the_host() {
+        let name = server_name(&Uri::from_static("https://[::1]:6443"));
+        assert_eq!(name, ServerName::try_from("::1").ok());
+        let name = server_name(&Uri::from_static("https://api.example:6443"));
+        assert_eq!(name, ServerName::try_from("api.example").ok());
+    }
+}

@@ -1,0 +1,174 @@
+//! TLS towards the API server.
+//!
+//! Owns whom we believe: the authorities of the kubeconfig (read again when their file changed), or those of the machine. The
+//! client certificate comes from `identity`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_rustls::rustls::client::Resumption;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use crate::identity::ClientIdentity;
+use crate::kubeconfig::{Text, Trust};
+use crate::stamp::Stamp;
+
+pub(crate) const H2: &[u8] = b"h2";
+const HTTP_1_1: &[u8] = b"http/1.1";
+
+pub(crate) struct Tls {
+    pub(crate) server_name: ServerName<'static>,
+    trust: Trust,
+    identity: ClientIdentity,
+    built: Mutex<Built>,
+}
+
+struct Built {
+    config: ClientConfig,
+    stamp: Option<Stamp>,
+}
+
+impl Tls {
+    /// An error names the field of the kubeconfig, if it is one, and the problem.
+    pub(crate) fn new(
+        server_name: ServerName<'static>,
+        trust: Trust,
+        identity: ClientIdentity,
+    ) -> Result<Self, (Option<String>, String)> {
+        let built = build(&trust, &identity)?;
+        Ok(Self {
+            server_name,
+            trust,
+            identity,
+            built: Mutex::new(built),
+        })
+    }
+
+    /// For the next connection.
+    pub(crate) fn config(&self, only_http1: bool) -> Arc<ClientConfig> {
+        // A panic while the lock is held would leave nothing half-changed here.
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = stamp(&self.trust);
+        if stamp != built.stamp {
+            match build(&self.trust, &self.identity) {
+                Ok(new) => *built = new,
+                Err((_, problem)) => {
+                    // The old ones stay, and this is told once per file.
+                    built.stamp = stamp;
+                    tracing::warn!(problem, "the certificate authorities cannot be read again");
+                }
+            }
+        }
+        let mut config = built.config.clone();
+        config.alpn_protocols = if only_http1 {
+            vec![HTTP_1_1.to_vec()]
+        } else {
+            vec![H2.to_vec(), HTTP_1_1.to_vec()]
+        };
+        Arc::new(config)
+    }
+}
+
+fn stamp(trust: &Trust) -> Option<Stamp> {
+    match trust {
+        Trust::System | Trust::Anybody => None,
+        Trust::These(text) => text.path().and_then(Stamp::of),
+    }
+}
+
+fn build(trust: &Trust, identity: &ClientIdentity) -> Result<Built, (Option<String>, String)> {
+    let stamp = stamp(trust);
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| (None, error.to_string()))?;
+    let builder = match trust {
+        Trust::System => builder.with_root_certificates(system_roots()?),
+        Trust::These(text) => builder.with_root_certificates(these_roots(text)?),
+        Trust::Anybody => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody(provider))),
+    };
+    let mut config = builder.with_client_cert_resolver(Arc::new(identity.clone()));
+    // A resumed session would go on under the certificate of the first one.
+    config.resumption = Resumption::disabled();
+    Ok(Built { config, stamp })
+}
+
+fn these_roots(text: &Text) -> Result<RootCertStore, (Option<String>, String)> {
+    let field = || Some(text.field().to_owned());
+    let pem = text.read().map_err(|error| {
+        let place = text
+            .path()
+            .map_or(String::new(), |path| format!("{}: ", path.display()));
+        (field(), format!("{place}{error}"))
+    })?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|_| (field(), "its PEM text is broken".to_owned()))?;
+        roots
+            .add(certificate)
+            .map_err(|error| (field(), format!("a certificate in it cannot be used: {error}")))?;
+    }
+    if roots.is_empty() {
+        return Err((field(), "there is no certificate in it".to_owned()));
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore, (Option<String>, String)> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let problem = "the kubeconfig names no certificate authority, and this machine has none either";
+        return Err((None, problem.to_owned()));
+    }
+    Ok(roots)
+}
+
+/// `insecure-skip-tls-verify`: the connection is encrypted, with whomever.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,111 @@
+//! Pods that are bound to a node which runs short of memory, or has labels that were set a moment ago.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use rubelet_testkit::cluster::Cluster;
+use rubelet_testkit::control_plane::Options;
+use rubelet_testkit::in_scope;
+use rubelet_testkit::node::Kubelet;
+use rubelet_testkit::node::manifest::{pause, pod, with};
+use serde_json::{Value, json};
+
+fn check_rejected(pod: &Pod, reason: &str, message: &str) -> Result<()> {
+    let status = pod.status.as_ref().context("a status")?;
+    ensure!(status.phase.as_deref() == Some("Failed"), "it has not failed");
+    ensure!(status.reason.as_deref() == Some(reason), "for another reason");
+    ensure!(status.message.as_deref() == Some(message), "in other words");
+    Ok(())
+}
+
+/// Not BestEffort.
+fn burstable(name: &str) -> Value {
+    let resources = json!({"requests": {"cpu": "1m"}});
+    let container = with(pause("main"), "resources", resources);
+    pod(name).container(container).json()
+}
+
+fn on_rack(name: &str, rack: &str) -> Value {
+    let mut manifest = burstable(name);
+    manifest["spec"]["nodeSelector"] = json!({"test.example/rack": rack});
+    manifest
+}
+
+async fn is_under_pressure(cluster: &Cluster<'_>) -> Result<()> {
+    let node = cluster.node().await?;
+    let conditions = node
+        .status
+        .and_then(|status| status.conditions)
+        .unwrap_or_default();
+    let memory = conditions.iter().find(|one| one.type_ == "MemoryPressure");
+    let memory = memory.context("a condition")?;
+    ensure!(memory.status == "True", "{memory:?}");
+    ensure!(
+        memory.reason.as_deref() == Some("KubeletHasInsufficientMemory"),
+        "{memory:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn pods_are_judged_by_the_node_as_it_is() {
+    in_scope("cluster_admission", async |scope| {
+        let kubelet = Kubelet::chosen()?;
+        let is_rubelet = kubelet.is_rubelet();
+        // Whatever runs here, it is more than the hundredth part.
+        let hard = json!({"memory.available": "99%"});
+        let adjust = |options: rubelet_testkit::node::Options| options.with("evictionHard", hard);
+        let cluster = Cluster::start(scope, Options::default(), kubelet, adjust).await?;
+        cluster
+            .eventually("the node is under pressure", async || {
+                is_under_pressure(&cluster).await
+            })
+            .await?;
+
+        let best_effort = pod("best-effort").container(pause("main")).json();
+        cluster.create_pod(best_effort).await?;
+        let message = "Pod was rejected: The node had condition: [MemoryPressure]. ";
+        cluster
+            .wait_for_pod("best-effort", "is rejected", |pod| {
+                check_rejected(pod, "Evicted", message)
+            })
+            .await?;
+        cluster.create_pod(burstable("burstable")).await?;
+        cluster.wait_until_ready("burstable").await?;
+        if is_rubelet {
+            let events = cluster.events(cluster.node_name()).await?;
+            let told = events
+                .iter()
+                .find(|event| event.reason.as_deref() == Some("EvictionThresholdMet"));
+            let words = told
+                .and_then(|event| event.message.as_deref())
+                .unwrap_or_default();
+            ensure!(
+                words.contains("below the hard eviction threshold of 99% of "),
+                "{words}"
+            );
+            ensure!(
+                words.ends_with("rubelet does not reclaim memory or evict pods yet"),
+                "{words}"
+            );
+        }
+
+        // Whoever binds a pod may know of a label before the node does.
+        let nodes: Api<Node> = Api::all(cluster.client());
+        let label = json!({"metadata": {"labels": {"test.example/rack": "7"}}});
+        nodes
+            .patch(cluster.node_name(), &PatchParams::default(), &Patch::Merge(label))
+            .await?;
+        cluster.create_pod(on_rack("here", "7")).await?;
+        cluster.create_pod(on_rack("elsewhere", "8")).await?;
+        let message = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+        cluster
+            .wait_for_pod("elsewhere", "is rejected", |pod| {
+                check_rejected(pod, "NodeAffinity", message)
+            })
+            .await?;
+        cluster.wait_until_ready("here").await?;
+        Ok(())
+    });
+}

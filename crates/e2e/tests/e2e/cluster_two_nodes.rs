@@ -1,0 +1,193 @@
+//! Two nodes in one cluster, each with a runtime, a pod network, a mount namespace and a cgroup root of its own: pods are
+//! spread over both, and move when one of them dies.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use rubelet_testkit::cgroup_tree::CgroupTree;
+use rubelet_testkit::cluster::Cluster;
+use rubelet_testkit::control_plane::{NODE_LIFECYCLE, Options, TAINT_EVICTION};
+use rubelet_testkit::in_scope;
+use rubelet_testkit::node::manifest::{UNTIL_TERM, shell};
+use rubelet_testkit::node::{self, Bed, Kubelet, PodFacts};
+use serde_json::{Value, json};
+
+const APP: &str = "shop";
+const REPLICAS: usize = 4;
+/// Seconds for which a lease counts; it is renewed after a quarter of them.
+const LEASE_SECONDS: u32 = 8;
+
+/// A control plane that does not take long to miss a node.
+fn control_plane() -> Options {
+    let mut options = Options::default().with_scheduler();
+    for controller in [
+        "deployment-controller",
+        "replicaset-controller",
+        NODE_LIFECYCLE,
+        TAINT_EVICTION,
+    ] {
+        options = options.with_controller(controller);
+    }
+    options.controller_manager_flags = vec![
+        "--node-monitor-period=1s".to_owned(),
+        format!("--node-monitor-grace-period={LEASE_SECONDS}s"),
+    ];
+    options
+}
+
+fn kubelet(options: node::Options) -> node::Options {
+    options.with("nodeLeaseDurationSeconds", json!(LEASE_SECONDS))
+}
+
+/// Pods go to both nodes alike as long as both take pods, and leave a dead one at once.
+fn deployment() -> Value {
+    let gone = |taint: &str| json!({ "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0 });
+    json!({
+        "metadata": { "name": APP },
+        "spec": {
+            "replicas": REPLICAS,
+            "selector": { "matchLabels": { "app": APP } },
+            "template": {
+                "metadata": { "labels": { "app": APP } },
+                "spec": {
+                    "containers": [shell("main", &format!("echo here; {UNTIL_TERM}"))],
+                    "terminationGracePeriodSeconds": 2,
+                    "tolerations": [gone("node.kubernetes.io/unreachable"), gone("node.kubernetes.io/not-ready")],
+                    "topologySpreadConstraints": [{
+                        "maxSkew": 1,
+                        "topologyKey": "kubernetes.io/hostname",
+                        "whenUnsatisfiable": "DoNotSchedule",
+                        "nodeTaintsPolicy": "Honor",
+                        "labelSelector": { "matchLabels": { "app": APP } },
+                    }],
+                },
+            },
+        },
+    })
+}
+
+async fn pods_on(cluster: &Cluster<'_>, node: &str) -> Result<Vec<Pod>> {
+    let selected = ListParams::default()
+        .labels(&format!("app={APP}"))
+        .fields(&format!("spec.nodeName={node}"));
+    Ok(cluster.pods().list(&selected).await?.items)
+}
+
+async fn wait_until_ready_on(cluster: &Cluster<'_>, node: &str, count: usize) -> Result<Vec<Pod>> {
+    cluster
+        .eventually(&format!("{count} pods are ready on {node}"), async || {
+            let pods = pods_on(cluster, node).await?;
+            ensure!(pods.len() == count, "{} pods", pods.len());
+            for pod in &pods {
+                pod.check_ready()?;
+            }
+            Ok(pods)
+        })
+        .await
+}
+
+fn uids(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().map(|pod| pod.uid().to_owned()).collect()
+}
+
+/// The pods that a node's runtime runs are those that the API server has there, and each has its cgroup below the node's.
+async fn check_own(bed: &Bed<'_>, pods: &[Pod], cgroups: &CgroupTree) -> Result<()> {
+    let containers = bed.view.containers().await?;
+    let running: BTreeSet<String> = containers
+        .into_iter()
+        .filter(|container| container.running)
+        .map(|container| container.uid)
+        .collect();
+    ensure!(running == uids(pods), "{running:?} instead of {:?}", uids(pods));
+    for uid in &running {
+        cgroups.check_there(&format!("/kubepods/besteffort/pod{uid}"))?;
+        let logs = std::fs::read_dir(bed.node.pod_logs())?;
+        let mut names = logs.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        ensure!(
+            names.any(|name| name.ends_with(uid.as_str())),
+            "no log directory of {uid}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn pods_move_when_a_node_dies() {
+    in_scope("cluster_two_nodes", async |scope| {
+        let ours = Kubelet::chosen()?;
+        let cluster = Cluster::start(scope, control_plane(), ours.clone(), kubelet).await?;
+        let mut other = cluster.join("other", ours, kubelet).await?;
+        let (here, there) = (cluster.node_name().to_owned(), other.node.name().to_owned());
+        cluster
+            .eventually("pods may go to both nodes", async || {
+                for node in [&here, &there] {
+                    let taints = cluster.node_named(node).await?.spec.and_then(|spec| spec.taints);
+                    ensure!(taints.iter().flatten().next().is_none(), "{node}: {taints:?}");
+                }
+                Ok(())
+            })
+            .await?;
+        cluster.create::<Deployment>(deployment()).await?;
+        let stay = wait_until_ready_on(&cluster, &here, REPLICAS / 2).await?;
+        let move_away = wait_until_ready_on(&cluster, &there, REPLICAS / 2).await?;
+        let root = scope.cgroup_root();
+        check_own(&cluster.bed, &stay, &CgroupTree::at(root.clone()))
+            .await
+            .context(here.clone())?;
+        check_own(&other, &move_away, &CgroupTree::at(format!("{root}/other")))
+            .await
+            .context(there.clone())?;
+        // The API server finds the way to either.
+        for pod in stay.iter().chain(&move_away) {
+            let name = pod.metadata.name.as_deref().context("a name")?;
+            ensure!(
+                cluster.kubectl(&["logs", name]).await? == "here\n",
+                "the log of {name}"
+            );
+        }
+        let before = cluster.bed.view.identities().await?;
+
+        other.node.kill_nine()?;
+        cluster.wait_until_ready_is(&there, "Unknown").await?;
+        let all = wait_until_ready_on(&cluster, &here, REPLICAS).await?;
+        let kept = uids(&stay);
+        ensure!(kept.is_subset(&uids(&all)), "{kept:?} of {:?}", uids(&all));
+        let after = cluster.bed.view.identities().await?;
+        ensure!(
+            before.iter().all(|(id, start)| after.get(id) == Some(start)),
+            "{before:?} became {after:?}"
+        );
+
+        // Back again, it ends what has moved away, and takes pods again.
+        other.node.start_again()?;
+        cluster
+            .wait_until_ready_is(&there, "True")
+            .await
+            .with_context(|| other.node.log_tail())?;
+        cluster
+            .eventually("nothing is left of the old pods", async || {
+                let pods = pods_on(&cluster, &there).await?;
+                ensure!(pods.is_empty(), "the API server has {:?}", uids(&pods));
+                let sandboxes = other.view.sandboxes().await?;
+                ensure!(sandboxes.iter().all(|sandbox| !sandbox.ready), "{sandboxes:?}");
+                Ok(())
+            })
+            .await
+            .with_context(|| other.node.log_tail())?;
+        cluster
+            .kubectl(&[
+                "scale",
+                "deployment",
+                APP,
+                &format!("--replicas={}", REPLICAS + 2),
+            ])
+            .await?;
+        wait_until_ready_on(&cluster, &there, 2)
+            .await
+            .with_context(|| other.node.log_tail())?;
+        Ok(())
+    });
+}

@@ -1,0 +1,257 @@
+//! What the Node object says of the machine beyond [`crate::machine`], and the addresses that it may be listed with.
+//!
+//! What cannot be read counts as not there.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rubelet_ports::{AddressError, AddressReader, HostAddresses};
+use tokio::sync::Semaphore;
+
+use crate::kernel::default_route_addresses;
+
+/// A resolver that takes longer is not waited for.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
+const MACHINE_IDS: [&str; 2] = ["etc/machine-id", "var/lib/dbus/machine-id"];
+const OS_RELEASES: [&str; 2] = ["etc/os-release", "usr/lib/os-release"];
+/// By the kind of machine: PC, POWER, s390.
+const SYSTEM_UUIDS: [&str; 4] = [
+    "sys/class/dmi/id/product_uuid",
+    "proc/device-tree/system-id",
+    "proc/device-tree/vm,uuid",
+    "etc/machine-id",
+];
+const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
+
+/// Facts that do not change while the machine runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFacts {
+    pub machine_id: String,
+    pub system_uuid: String,
+    /// Empty where the system does not say what it is.
+    pub os_image: String,
+    /// Whether this process is root only in a user namespace.
+    pub is_in_user_namespace: bool,
+}
+
+impl NodeFacts {
+    #[must_use]
+    pub fn read() -> Self {
+        Self::read_below(Path::new("/"))
+    }
+
+    fn read_below(root: &Path) -> Self {
+        let first = |paths: &[&str]| {
+            let texts = paths
+                .iter()
+                .filter_map(|path| fs::read_to_string(root.join(path)).ok());
+            let mut texts = texts.map(|text| text.trim_matches(['\0', ' ', '\t', '\n', '\r']).to_owned());
+            texts.next().unwrap_or_default()
+        };
+        Self {
+            machine_id: first(&MACHINE_IDS),
+            system_uuid: first(&SYSTEM_UUIDS),
+            os_image: os_image(&first(&OS_RELEASES)),
+            is_in_user_namespace: is_mapped(&first(&["proc/self/uid_map"])),
+        }
+    }
+}
+
+fn os_image(os_release: &str) -> String {
+    if os_release.is_empty() {
+        return String::new();
+    }
+    let name = os_release
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    name.map_or("Linux", |name| name.trim_matches('"')).to_owned()
+}
+
+/// Outside of any user namespace all ids are their own.
+fn is_mapped(uid_map: &str) -> bool {
+    let numbers: Vec<&str> = uid_map.split_whitespace().collect();
+    !numbers.is_empty() && numbers != ["0", "0", "4294967295"]
+}
+
+/// Whether a kubelet has handed out devices from this root directory before. If not, the machine is a new one under the Node's
+/// name, and the extended resources on the Node are somebody else's past.
+#[must_use]
+pub fn has_device_checkpoint(root_dir: &Path) -> bool {
+    root_dir.join(DEVICE_CHECKPOINT).exists()
+}
+
+/// The network of this machine.
+#[derive(Clone, Debug)]
+pub struct HostNetwork {
+    root: PathBuf,
+    /// A lookup that hangs is not joined by others.
+    lookups: Arc<Semaphore>,
+}
+
+impl Default for HostNetwork {
+    fn default() -> Self {
+        Self {
+            root: PathBuf::from("/"),
+            lookups: Arc::new(Semaphore::new(1)),
+        }
+    }
+}
+
+impl HostNetwork {
+    /// What the name stands for; empty when it stands for nothing or the resolver does not answer in time.
+    async fn lookup(&self, name: &str) -> Vec<IpAddr> {
+        let Ok(permit) = Arc::clone(&self.lookups).try_acquire_owned() else {
+            return Vec::new();
+        };
+        let name = name.to_owned();
+        let lookup = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let found = (name.as_str(), 0).to_socket_addrs();
+            found
+                .map(|all| all.map(|address| address.ip()).collect())
+                .unwrap_or_default()
+        });
+        match tokio::time::timeout(LOOKUP_LIMIT, lookup).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(_)) | Err(_) => Vec::new(),
+        }
+    }
+}
+
+#[async_trait]
+impl AddressReader for HostNetwork {
+    async fn addresses(&self, name: Option<&str>) -> Result<HostAddresses, AddressError> {
+        let of_name = match name {
+            Some(name) => self.lookup(name).await,
+            None => Vec::new(),
+        };
+        let v4 = self.root.join("proc/net/fib_trie");
+        let v4 =
+            fs::read_to_string(&v4).map_err(|error| AddressError(format!("{}: {error}", v4.display())))?;
+        // The file is missing where the kernel has no IPv6.
+        let v6 = fs::read_to_string(self.root.join("proc/net/if_inet6")).unwrap_or_default();
+        let mut own: Vec<IpAddr> = local_v4(&v4).map(IpAddr::V4).collect();
+        own.extend(local_v6(&v6).map(IpAddr::V6));
+        own.sort_unstable();
+        own.dedup();
+        Ok(HostAddresses {
+            own,
+            of_name,
+            default_route: default_route_addresses(),
+        })
+    }
+}
+
+/// The routes of the kind `local` to one address: an address of an interface has one each.
+fn local_v4(fib_trie: &str) -> impl Iterator<Item = Ipv4Addr> {
+    let mut leaf = None;
+    fib_trie.lines().filter_map(move |line| {
+        let line = line.trim_start();
+        if let Some(address) = line.strip_prefix("|-- ") {
+            leaf = address.trim().parse().ok();
+        }
+        (line == "/32 host LOCAL").then_some(leaf).flatten()
+    })
+}
+
+/// `20010db8000000000000000000000001 02 40 00 80 eth0`
+fn local_v6(if_inet6: &str) -> impl Iterator<Item = Ipv6Addr> {
+    if_inet6.lines().filter_map(|line| {
+        let digits = line.split_whitespace().next()?;
+        let number = u128::from_str_radix(digits, 16).ok()?;
+        (digits.len() == 32).then(|| Ipv6Addr::from(number))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn the_first_file_that_exists_tells() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let nothing = NodeFacts {
+            machine_id: String::new(),
+            system_uuid: String::new(),
+            os_image: String::new(),
+            is_in_user_namespace: false,
+        };
+        assert_eq!(NodeFacts::read_below(root), nothing);
+        write(root, "var/lib/dbus/machine-id", "dbus\n");
+        write(root, "usr/lib/os-release", "NAME=x\n");
+        write(root, "proc/device-tree/vm,uuid", "vm\0\n");
+        write(root, "proc/self/uid_map", "         0          0 4294967295\n");
+        let facts = NodeFacts::read_below(root);
+        assert_eq!(
+            (
+                facts.machine_id.as_str(),
+                facts.os_image.as_str(),
+                facts.system_uuid.as_str()
+            ),
+            ("dbus", "Linux", "vm")
+        );
+        assert!(!facts.is_in_user_namespace);
+        write(root, "etc/machine-id", "etc\n");
+        write(root, "etc/os-release", "PRETTY_NAME=\"Debian 13\"\nID=debian\n");
+        write(root, "sys/class/dmi/id/product_uuid", "dmi\n");
+        write(root, "proc/self/uid_map", "0 100000 65536\n");
+        let facts = NodeFacts::read_below(root);
+        assert_eq!(
+            (
+                facts.machine_id.as_str(),
+                facts.os_image.as_str(),
+                facts.system_uuid.as_str()
+            ),
+            ("etc", "Debian 13", "dmi")
+        );
+        assert!(facts.is_in_user_namespace);
+        assert!(!has_device_checkpoint(root));
+        write(root, DEVICE_CHECKPOINT, "{}");
+        assert!(has_device_checkpoint(root));
+    }
+
+    #[test]
+    fn own_addresses_are_those_of_interfaces() {
+        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n\
+            \x20    +-- 10.1.0.0/16 2 0 2\n        |-- 10.1.0.0\n           /16 link UNICAST\n\
+            \x20       |-- 10.1.0.7\n           /32 host LOCAL\n        |-- 10.1.255.255\n           /32 link BROADCAST\n\
+            Local:\n        |-- 127.0.0.0\n              /8 host LOCAL\n        |-- 127.0.0.1\n              /32 host LOCAL\n";
+        let v4: Vec<String> = local_v4(trie).map(|address| address.to_string()).collect();
+        assert_eq!(v4, ["10.1.0.7", "127.0.0.1"]);
+        let v6 = "00000000000000000000000000000001 01 80 10 80       lo\nfe80 02\n\
+            20010db8000000000000000000000001 02 40 00 80     eth0\n";
+        let v6: Vec<String> = local_v6(v6).map(|address| address.to_string()).collect();
+        assert_eq!(v6, ["::1", "2001:db8::1"]);
+    }
+
+    #[tokio::test]
+    async fn this_machine_has_itself() {
+        let network = HostNetwork::default();
+        let found = network.addresses(Some("localhost")).await.unwrap();
+        let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert!(found.own.contains(&local), "{found:?}");
+        assert!(found.of_name.iter().any(IpAddr::is_loopback), "{found:?}");
+        for address in &found.default_route {
+            assert!(found.own.contains(address), "{found:?}");
+        }
+        let found = network.addresses(None).await.unwrap();
+        assert!(found.of_name.is_empty());
+        let held = network.lookups.clone().try_acquire_owned().unwrap();
+        assert!(
+            network.lookup("localhost").await.is_empty(),
+            "a lookup is under way"
+        );
+        drop(held);
+    }
+}

@@ -1,0 +1,139 @@
+//! What a pod was let in with, while its definition already asks for something else.
+//!
+//! Owns the resources that containers really get. Resizing in place is not there yet: a pod whose resources are changed goes on with
+//! what it has, and says so in a condition. Nothing is written down; after a restart of the agent the pod's own status tells.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff;
+use rubelet_model::{Quantity, Timestamp};
+
+use crate::status::conditions::RESIZE_PENDING;
+use crate::status::find_condition;
+
+pub const INFEASIBLE: &str = "Infeasible";
+/// Upstream's word for the event.
+pub const INFEASIBLE_EVENT: &str = "ResizeInfeasible";
+pub const INFEASIBLE_MESSAGE: &str =
+    "Resizing a pod in place is not supported yet; it goes on with the resources it was started with";
+
+/// The resources of a pod and of its containers, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Allocation {
+    pod: Option<ResourceRequirements>,
+    containers: BTreeMap<String, Option<ResourceRequirements>>,
+}
+
+impl Allocation {
+    /// Of a pod that is seen for the first time. Where its status says that it was let in with something else than it asks for now,
+    /// an earlier life of the agent has refused the change.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        let spec = pod.spec.as_ref();
+        let init = spec.and_then(|spec| spec.init_containers.as_ref());
+        let regular = spec.map(|spec| &spec.containers);
+        let containers = init.into_iter().chain(regular).flatten();
+        Self {
+            pod: spec.and_then(|spec| spec.resources.clone()),
+            containers: containers
+                .map(|container| (container.name.clone(), first_allocation(pod, container)))
+                .collect(),
+        }
+    }
+
+    /// The pod with what it was let in with; `None` when it asks for nothing else.
+    #[must_use]
+    pub fn applied(&self, pod: &Pod) -> Option<Pod> {
+        let spec = pod.spec.as_ref()?;
+        let init = spec.init_containers.iter().flatten();
+        let differs = |container: &Container| {
+            let known = self.containers.get(&container.name);
+            known.is_some_and(|known| *known != container.resources)
+        };
+        let has_changed = spec.resources != self.pod || init.chain(&spec.containers).any(differs);
+        if !has_changed {
+            return None;
+        }
+        let mut pod = pod.clone();
+        let spec = pod.spec.get_or_insert_default();
+        spec.resources.clone_from(&self.pod);
+        let init = spec.init_containers.iter_mut().flatten();
+        for container in init.chain(&mut spec.containers) {
+            if let Some(known) = self.containers.get(&container.name) {
+                container.resources.clone_from(known);
+            }
+        }
+        Some(pod)
+    }
+}
+
+fn first_allocation(pod: &Pod, container: &Container) -> Option<ResourceRequirements> {
+    let asked = container.resources.clone();
+    let Some(status) = status_of(pod, &container.name) else {
+        return asked;
+    };
+    let requests = asked.as_ref().and_then(|asked| asked.requests.clone());
+    match (&status.allocated_resources, &status.resources) {
+        (Some(allocated), Some(actual)) if !same(allocated, &requests.unwrap_or_default()) => {
+            let mut actual = actual.clone();
+            actual.requests = Some(allocated.clone());
+            actual.claims = asked.and_then(|asked| asked.claims);
+            Some(actual)
+        }
+        _ => asked,
+    }
+}
+
+fn status_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    let mut all = lists.into_iter().flatten().flatten();
+    all.find(|status| status.name == name)
+}
+
+/// Whether two lists mean the same amounts, however they are written.
+fn same(left: &BTreeMap<String, ApiQuantity>, right: &BTreeMap<String, ApiQuantity>) -> bool {
+    let read = |list: &BTreeMap<String, ApiQuantity>| -> Vec<(String, Option<Quantity>)> {
+        let read = |(name, value): (&String, &ApiQuantity)| (name.clone(), Quantity::from_str(&value.0).ok());
+        list.iter().map(read).collect()
+    };
+    read(left) == read(right)
+}
+
+fn said_before(pod: &Pod) -> Option<&PodCondition> {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    find_condition(conditions.unwrap_or_default(), RESIZE_PENDING)
+        .filter(|before| before.reason.as_deref() == Some(INFEASIBLE))
+}
+
+/// Whether the pod's own status says already that this change is not carried out.
+#[must_use]
+pub fn is_said(pod: &Pod) -> bool {
+    said_before(pod).is_some_and(|before| before.observed_generation == pod.metadata.generation)
+}
+
+/// What the status says of a change that is not carried out. One that was said before keeps its time.
+#[must_use]
+pub fn infeasible(pod: &Pod, now: Timestamp) -> PodCondition {
+    let before = said_before(pod);
+    let now = jiff::Timestamp::from_nanosecond(i128::from(now.unix_nanos())).map(Time);
+    PodCondition {
+        type_: RESIZE_PENDING.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(INFEASIBLE.to_owned()),
+        message: Some(INFEASIBLE_MESSAGE.to_owned()),
+        observed_generation: pod.metadata.generation,
+        last_transition_time: match before {
+            Some(before) => before.last_transition_time.clone(),
+            None => now.ok(),
+        },
+        ..PodCondition::default()
+    }
+}

@@ -1,0 +1,48 @@
+//! What the container runtime says of itself, as the Node's status needs it.
+//!
+//! Owns the words only: who asks the runtime, and how often, is not known here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The latest knowledge of the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeReport {
+    pub contact: RuntimeContact,
+    /// Why the runtime is not ready, in upstream's words: `container runtime not ready: ...`.
+    pub runtime_problem: Option<String>,
+    /// Why its network is not ready: `container runtime network not ready: ...`.
+    pub network_problem: Option<String>,
+    /// `None` until the runtime has answered once.
+    pub abilities: Option<RuntimeAbilities>,
+}
+
+/// Whether the runtime answers at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RuntimeContact {
+    /// It was not asked yet, or has not answered yet.
+    #[default]
+    Unknown,
+    Answers,
+    /// It does not answer. `already` is how long that had lasted when this was told: the time that the asking took.
+    Silent {
+        already: Duration,
+    },
+}
+
+/// What the runtime can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeAbilities {
+    /// By the handler's name; empty for a runtime that does not tell.
+    pub handlers: BTreeMap<String, HandlerAbilities>,
+    /// `None` for a runtime that does not tell.
+    pub supplemental_groups_policy: Option<bool>,
+    pub user_namespaces_host_network: bool,
+    pub mount_options: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandlerAbilities {
+    pub recursive_read_only_mounts: bool,
+    pub user_namespaces: bool,
+}

@@ -1,0 +1,182 @@
+//! What a pod refers to in the API, read from its spec.
+//!
+//! Owns which fields count. It must not know how an object is had.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{
+    ClusterTrustBundleProjection, EnvFromSource, EnvVar, Pod, PodCertificateProjection, PodSpec, Volume,
+    VolumeProjection,
+};
+use rubelet_lifecycle::configuration::object_variables;
+use rubelet_ports::TrustQuestion;
+
+/// What an object is good for. The later ones need it more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Read when an image is pulled, if at all.
+    Pull,
+    /// Read when a container starts.
+    Environment,
+    /// In files that have to follow it.
+    Volume,
+}
+
+/// A projected source that asks for a certificate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CertificatePlace {
+    pub volume: String,
+    pub source: usize,
+    pub wish: PodCertificateProjection,
+}
+
+/// A token that a projected source asks for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenWish {
+    pub audience: Option<String>,
+    pub expiration_seconds: i64,
+}
+
+/// What a source without a time of its own asks for.
+const TOKEN_SECONDS: i64 = 3600;
+
+/// Everything one pod refers to; ConfigMaps and Secrets are of the pod's namespace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct References {
+    pub config_maps: BTreeMap<String, Purpose>,
+    pub secrets: BTreeMap<String, Purpose>,
+    pub tokens: BTreeSet<TokenWish>,
+    pub trust: Vec<TrustQuestion>,
+    pub certificates: Vec<CertificatePlace>,
+}
+
+impl References {
+    #[must_use]
+    pub fn of(pod: &Arc<Pod>) -> Self {
+        let mut found = Self::default();
+        let Some(spec) = &pod.spec else { return found };
+        for secret in spec.image_pull_secrets.iter().flatten() {
+            add(&mut found.secrets, &secret.name, Purpose::Pull);
+        }
+        found.add_environments(spec);
+        for volume in spec.volumes.iter().flatten() {
+            found.add_volume(volume);
+        }
+        found
+    }
+
+    /// Whether files of the pod follow an object.
+    #[must_use]
+    pub fn has_files(&self) -> bool {
+        let mut purposes = self.config_maps.values().chain(self.secrets.values());
+        purposes.any(|purpose| *purpose == Purpose::Volume)
+    }
+
+    fn add_environments(&mut self, spec: &PodSpec) {
+        let init = spec.init_containers.iter().flatten();
+        for container in init.chain(&spec.containers) {
+            self.add_environment(container.env_from.as_deref(), container.env.as_deref());
+        }
+        for container in spec.ephemeral_containers.iter().flatten() {
+            self.add_environment(container.env_from.as_deref(), container.env.as_deref());
+        }
+    }
+
+    fn add_environment(&mut self, env_from: Option<&[EnvFromSource]>, env: Option<&[EnvVar]>) {
+        let found = object_variables::references(env_from.unwrap_or_default(), env.unwrap_or_default());
+        for name in &found.config_maps {
+            add(&mut self.config_maps, name, Purpose::Environment);
+        }
+        for name in &found.secrets {
+            add(&mut self.secrets, name, Purpose::Environment);
+        }
+    }
+
+    fn add_projection(&mut self, volume: &str, index: usize, source: &VolumeProjection) {
+        if let Some(map) = &source.config_map {
+            add(&mut self.config_maps, &map.name, Purpose::Volume);
+        }
+        if let Some(secret) = &source.secret {
+            add(&mut self.secrets, &secret.name, Purpose::Volume);
+        }
+        if let Some(token) = &source.service_account_token {
+            self.tokens.insert(TokenWish {
+                audience: token.audience.clone().filter(|audience| !audience.is_empty()),
+                expiration_seconds: token.expiration_seconds.unwrap_or(TOKEN_SECONDS),
+            });
+        }
+        self.trust
+            .extend(source.cluster_trust_bundle.as_ref().and_then(trust_question));
+        if let Some(wish) = &source.pod_certificate {
+            self.certificates.push(CertificatePlace {
+                volume: volume.to_owned(),
+                source: index,
+                wish: wish.clone(),
+            });
+        }
+    }
+
+    fn add_volume(&mut self, volume: &Volume) {
+        if let Some(projected) = &volume.projected {
+            for (index, source) in projected.sources.iter().flatten().enumerate() {
+                self.add_projection(&volume.name, index, source);
+            }
+        }
+        if let Some(map) = &volume.config_map {
+            add(&mut self.config_maps, &map.name, Purpose::Volume);
+        }
+        if let Some(name) = volume_secret(volume) {
+            add(&mut self.secrets, name, Purpose::Volume);
+        }
+    }
+}
+
+/// The bundles that a projected source asks for: a name wins over a signer.
+#[must_use]
+pub fn trust_question(source: &ClusterTrustBundleProjection) -> Option<TrustQuestion> {
+    if let Some(name) = &source.name {
+        return Some(TrustQuestion::Named(name.clone()));
+    }
+    let signer = source.signer_name.clone()?;
+    Some(TrustQuestion::Signed {
+        signer,
+        labels: source.label_selector.clone(),
+    })
+}
+
+fn volume_secret(volume: &Volume) -> Option<&str> {
+    if let Some(source) = &volume.secret {
+        return source.secret_name.as_deref();
+    }
+    if let Some(source) = &volume.azure_file {
+        return Some(&source.secret_name);
+    }
+    let reference = if let Some(source) = &volume.cephfs {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.cinder {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.flex_volume {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.rbd {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.scale_io {
+        Some(&source.secret_ref)
+    } else if let Some(source) = &volume.iscsi {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.storageos {
+        source.secret_ref.as_ref()
+    } else {
+        let csi = volume.csi.as_ref();
+        csi.and_then(|source| source.node_publish_secret_ref.as_ref())
+    };
+    reference.map(|reference| reference.name.as_str())
+}
+
+fn add(names: &mut BTreeMap<String, Purpose>, name: &str, purpose: Purpose) {
+    if name.is_empty() {
+        return;
+    }
+    let own = names.entry(name.to_owned()).or_insert(purpose);
+    *own = (*own).max(purpose);
+}

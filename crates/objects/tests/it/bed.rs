@@ -1,0 +1,227 @@
+//! Objects of pods, an API server in memory, and a virtual clock.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::Timestamp;
+use rubelet_model::observation::PodUid;
+use rubelet_objects::{
+    ChangeDetection, KeyAndProof, KeyError, KeyMaker, KeyType, Objects, ObjectsPorts, ObjectsSettings,
+};
+use rubelet_ports::{
+    Clock, EventRecorder, Moment, ObjectFailure, PodEvent, PodObjects as _, Randomness, Spawner,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::api::FakeApi;
+
+/// The node's wall clock at the start of every test.
+pub(crate) const EPOCH_SECONDS: i64 = 1_000_000;
+/// What everything random is below a longer limit.
+pub(crate) const JITTER: Duration = Duration::from_secs(7);
+
+pub(crate) struct TestClock(Instant);
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_seconds(EPOCH_SECONDS).plus(self.0.elapsed())
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::from_start(self.0.elapsed())
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+struct TestSpawner;
+
+impl Spawner for TestSpawner {
+    fn spawn(&self, _name: &str, future: BoxFuture<'static, ()>) {
+        tokio::spawn(future);
+    }
+}
+
+struct TestRandomness;
+
+impl Randomness for TestRandomness {
+    fn number(&self) -> u64 {
+        u64::try_from(JITTER.as_nanos()).unwrap()
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Events(Mutex<Vec<String>>);
+
+impl EventRecorder for Events {
+    fn record(&self, _pod: &Pod, event: PodEvent) {
+        let text = format!(
+            "{} {}: {}",
+            event.event_type.as_str(),
+            event.reason,
+            event.message
+        );
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+struct Keys;
+
+#[async_trait]
+impl KeyMaker for Keys {
+    async fn make(&self, key_type: KeyType) -> Result<KeyAndProof, KeyError> {
+        rubelet_objects::make_key(key_type)
+    }
+}
+
+pub(crate) struct Bed {
+    pub(crate) api: FakeApi,
+    pub(crate) objects: Objects,
+    pub(crate) start: Instant,
+    events: Arc<Events>,
+    changes: BoxStream<'static, PodUid>,
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        Self::with(ChangeDetection::Watch, 0)
+    }
+
+    /// The API server's clock may be ahead of the node's.
+    pub(crate) fn with(detection: ChangeDetection, ahead_seconds: i64) -> Self {
+        let start = Instant::now();
+        let api = FakeApi::new(start, ahead_seconds);
+        let edge = Arc::new(api.clone());
+        let events = Arc::<Events>::default();
+        let ports = ObjectsPorts {
+            clock: Arc::new(TestClock(start)),
+            spawner: Arc::new(TestSpawner),
+            randomness: Arc::new(TestRandomness),
+            reader: edge.clone(),
+            node: edge.clone(),
+            tokens: edge.clone(),
+            certificates: edge,
+            keys: Arc::new(Keys),
+            events: events.clone(),
+        };
+        let settings = ObjectsSettings {
+            node_name: "node".to_owned(),
+            detection,
+            sync_frequency: Duration::from_secs(60),
+            max_pods: 110,
+        };
+        let objects = Objects::start(settings, ports);
+        let changes = objects.changes();
+        Self {
+            api,
+            objects,
+            start,
+            events,
+            changes,
+        }
+    }
+
+    pub(crate) fn register(&self, uid: &str, spec: Value) -> Arc<Pod> {
+        let pod = pod(uid, spec);
+        self.objects.register(&pod);
+        pod
+    }
+
+    pub(crate) fn unregister(&self, uid: &str) {
+        self.objects.unregister(&PodUid::from(uid));
+    }
+
+    /// Waits for the next pods that are told, as many as are named.
+    pub(crate) async fn told(&mut self, uids: &[&str]) {
+        let mut found = Vec::new();
+        for _ in uids {
+            let next = tokio::time::timeout(Duration::from_secs(100_000), self.changes.next());
+            found.push(next.await.expect("somebody is told").unwrap());
+        }
+        found.sort();
+        let expected: Vec<PodUid> = uids.iter().map(|uid| PodUid::from(*uid)).collect();
+        assert_eq!(found, expected);
+    }
+
+    /// Nobody is told of anything for this time.
+    pub(crate) async fn nobody_told(&mut self, duration: Duration) {
+        let next = tokio::time::timeout(duration, self.changes.next());
+        assert_eq!(next.await.ok(), None, "somebody was told");
+    }
+
+    /// Lets everybody run until all of them wait for something.
+    pub(crate) async fn settle(&self) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.events.0.lock().unwrap().clone()
+    }
+
+    /// The value of key `k` of a ConfigMap in namespace `n`.
+    pub(crate) async fn config_map(&self, name: &str) -> Result<String, ObjectFailure> {
+        let map = self.objects.config_map("n", name).await?;
+        Ok(map.data.as_ref().unwrap()["k"].clone())
+    }
+}
+
+pub(crate) fn pod(uid: &str, spec: Value) -> Arc<Pod> {
+    let mut spec = spec;
+    let fields = spec.as_object_mut().unwrap();
+    fields
+        .entry("containers")
+        .or_insert_with(|| json!([{"name": "c"}]));
+    fields
+        .entry("serviceAccountName")
+        .or_insert_with(|| json!("account"));
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("pod-{uid}"), "namespace": "n", "uid": uid},
+        "spec": spec,
+    });
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+/// A pod spec with a volume of this ConfigMap.
+pub(crate) fn with_volume(config_map: &str) -> Value {
+    json!({"volumes": [{"name": "v", "configMap": {"name": config_map}}]})
+}
+
+/// A pod spec with variables of this ConfigMap.
+pub(crate) fn with_variables(config_map: &str) -> Value {
+    json!({"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": config_map}}]}]})
+}
+
+pub(crate) fn config_map(name: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "n"},
+        "data": {"k": value},
+    })
+}
+
+pub(crate) fn immutable(name: &str, value: &str) -> Value {
+    let mut map = config_map(name, value);
+    map["immutable"] = json!(true);
+    map
+}
+
+pub(crate) fn not_found(text: &str) -> ObjectFailure {
+    ObjectFailure::NotFound(text.to_owned())
+}
+
+pub(crate) fn unavailable(text: &str) -> ObjectFailure {
+    ObjectFailure::Unavailable(text.to_owned())
+}

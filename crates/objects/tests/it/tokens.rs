@@ -1,0 +1,220 @@
+//! Service account tokens.
+
+use std::time::Duration;
+
+use rubelet_objects::ChangeDetection;
+use rubelet_ports::api::ApiErrorKind;
+use rubelet_ports::{PodObjects as _, Token, TokenQuestion};
+use serde_json::json;
+
+use crate::api::Mood;
+use crate::bed::{Bed, EPOCH_SECONDS, JITTER, unavailable};
+
+const HOUR: u64 = 3600;
+const UNREACHABLE: Mood = Mood::Fails(ApiErrorKind::Unreachable);
+
+fn question(uid: &str, expiration_seconds: i64) -> TokenQuestion {
+    TokenQuestion {
+        namespace: "n".to_owned(),
+        service_account: "account".to_owned(),
+        audiences: vec!["vault".to_owned()],
+        expiration_seconds,
+        pod_name: format!("pod-{uid}"),
+        pod_uid: uid.to_owned(),
+    }
+}
+
+impl Bed {
+    fn set_issuing(&self, mood: Mood) {
+        self.api.issuing.lock().unwrap().mood = mood;
+    }
+
+    fn issued(&self) -> usize {
+        self.api.issuing.lock().unwrap().requests.len()
+    }
+
+    async fn token(&self, question: &TokenQuestion) -> Token {
+        self.objects.token(question).await.unwrap()
+    }
+
+    /// Seconds since the start, rounded to the nearest.
+    fn second(&self) -> u64 {
+        (self.elapsed() + Duration::from_millis(500)).as_secs()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_bound_to_its_pod_and_kept() {
+    let bed = Bed::new();
+    bed.register("p", json!({}));
+    let question = question("p", 3607);
+    let token = bed.token(&question).await;
+    assert_eq!(token.text, "secret-1");
+    let renew_at = i64::try_from(HOUR * 4 / 5).unwrap();
+    let jitter = i64::try_from(JITTER.as_secs()).unwrap();
+    // 80 % of 3607 s, less the jitter.
+    assert_eq!(
+        token.renew_at.unix_seconds(),
+        EPOCH_SECONDS + renew_at + 5 - jitter
+    );
+    assert!(!format!("{token:?}").contains("secret"));
+    assert_eq!(bed.token(&question).await, token);
+
+    let requests = bed.api.issuing.lock().unwrap().requests.clone();
+    assert_eq!(requests.len(), 1);
+    let spec = serde_json::to_value(&requests[0].spec).unwrap();
+    let expected = json!({"audiences": ["vault"], "expirationSeconds": 3607, "boundObjectRef":
+        {"apiVersion": "v1", "kind": "Pod", "name": "pod-p", "uid": "p"}});
+    assert_eq!(spec, expected);
+
+    // Another audience is another token.
+    let other = TokenQuestion {
+        audiences: Vec::new(),
+        ..question
+    };
+    assert_eq!(bed.token(&other).await.text, "secret-2");
+    let spec = bed.api.issuing.lock().unwrap().requests[1].spec.clone();
+    assert_eq!(spec.unwrap().audiences, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_told_when_its_token_is_due() {
+    // Whatever the clocks of node and API server say.
+    for ahead_seconds in [0, 7200, -7200] {
+        let mut bed = Bed::with(ChangeDetection::Watch, ahead_seconds);
+        bed.register("p", json!({}));
+        let question = question("p", 3600);
+        assert_eq!(bed.token(&question).await.text, "secret-1");
+        bed.told(&["p"]).await;
+        assert_eq!(bed.second(), 2880 - JITTER.as_secs(), "{ahead_seconds}");
+        assert_eq!(bed.token(&question).await.text, "secret-2");
+        bed.told(&["p"]).await;
+        assert_eq!(bed.second(), 2 * (2880 - JITTER.as_secs()), "{ahead_seconds}");
+        // Who does not listen is told again.
+        bed.told(&["p"]).await;
+        assert_eq!(
+            bed.second(),
+            2 * (2880 - JITTER.as_secs()) + 60,
+            "{ahead_seconds}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_token_is_renewed_every_day_and_a_shortened_one_in_time() {
+    let mut bed = Bed::new();
+    bed.register("p", json!({}));
+    bed.token(&question("p", 30 * 24 * 3600)).await;
+    bed.told(&["p"]).await;
+    assert_eq!(bed.second(), 24 * HOUR - JITTER.as_secs());
+
+    let mut bed = Bed::new();
+    bed.api.issuing.lock().unwrap().max_seconds = Some(1000);
+    bed.register("p", json!({}));
+    bed.token(&question("p", 3600)).await;
+    bed.told(&["p"]).await;
+    assert_eq!(bed.second(), 800 - JITTER.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_token_is_good_until_it_ends() {
+    let mut bed = Bed::new();
+    bed.register("p", json!({}));
+    let question = question("p", 3600);
+    bed.token(&question).await;
+    bed.told(&["p"]).await;
+    bed.set_issuing(UNREACHABLE);
+    // The pod asks whenever it is told, and the tries become rarer.
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let before = bed.second();
+        assert_eq!(bed.token(&question).await.text, "secret-1");
+        bed.told(&["p"]).await;
+        waits.push(bed.second() - before);
+    }
+    assert_eq!(waits, [5, 10, 20, 40, 60, 60]);
+    // In between nobody is asked.
+    assert_eq!(bed.token(&question).await.text, "secret-1");
+    let issued = bed.issued();
+    assert_eq!(bed.token(&question).await.text, "secret-1");
+    assert_eq!(bed.issued(), issued);
+
+    tokio::time::sleep_until(bed.start + Duration::from_secs(3601)).await;
+    let failure = bed.objects.token(&question).await;
+    let is_ended = failure.as_ref().is_err_and(|failure| {
+        let text = failure.to_string();
+        text == "token expired and refresh failed: call: Unreachable"
+            || text == "failed to fetch token: call: Unreachable"
+    });
+    assert!(is_ended, "{failure:?}");
+    bed.set_issuing(Mood::Well);
+    assert_ne!(bed.token(&question).await.text, "secret-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_token_at_all_is_an_error() {
+    let bed = Bed::new();
+    bed.register("p", json!({}));
+    bed.set_issuing(Mood::Fails(ApiErrorKind::NotFound));
+    let failure = bed.objects.token(&question("p", 3600)).await;
+    assert_eq!(failure, Err(unavailable("failed to fetch token: call: NotFound")));
+    bed.set_issuing(Mood::Hangs);
+    let failure = bed.objects.token(&question("p", 3600)).await;
+    assert_eq!(
+        failure,
+        Err(unavailable("failed to fetch token: no result within 8 s"))
+    );
+    bed.set_issuing(Mood::Well);
+    assert_eq!(bed.token(&question("p", 3600)).await.text, "secret-3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_question_at_once_makes_one_request() {
+    let bed = Bed::new();
+    bed.register("p", json!({}));
+    let asked = (0..50).map(|_| {
+        let objects = bed.objects.clone();
+        tokio::spawn(async move { objects.token(&question("p", 3600)).await })
+    });
+    for one in asked.collect::<Vec<_>>() {
+        assert_eq!(one.await.unwrap().unwrap().text, "secret-1");
+    }
+    assert_eq!(bed.issued(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_pods_that_are_gone_are_forgotten() {
+    let mut bed = Bed::new();
+    bed.register("p", json!({}));
+    bed.register("q", json!({}));
+    bed.token(&question("p", 3600)).await;
+    bed.token(&question("q", 3600)).await;
+    bed.unregister("p");
+    bed.told(&["q"]).await;
+    assert_eq!(bed.token(&question("p", 3600)).await.text, "secret-3");
+    assert_eq!(bed.token(&question("q", 3600)).await.text, "secret-4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_projected_volumes_are_fetched_ahead() {
+    let bed = Bed::new();
+    let source = |fields: serde_json::Value| json!({"serviceAccountToken": fields});
+    let spec = json!({"volumes": [{"name": "v", "projected": {"sources": [
+        source(json!({"path": "a", "audience": "vault", "expirationSeconds": 600})),
+        source(json!({"path": "b", "audience": ""})),
+        source(json!({"path": "c"})),
+    ]}}]});
+    let pod = bed.register("p", spec);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(bed.issued(), 2);
+    // Whoever asks finds them, also while they are under way.
+    bed.token(&question("p", 600)).await;
+    let other = TokenQuestion {
+        audiences: Vec::new(),
+        ..question("p", 3600)
+    };
+    bed.token(&other).await;
+    bed.objects.register(&pod);
+    bed.settle().await;
+    assert_eq!(bed.issued(), 2);
+}

@@ -1,0 +1,11 @@
+//! Texts as numbers, so that remembering thousands of wordy events costs no memory to speak of.
+
+const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+
+/// FNV-1a in 128 bits over all parts, each with its end marked.
+pub(super) fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a str>) -> u128 {
+    let mix = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+    let part = |hash: u128, text: &str| mix(text.bytes().fold(hash, mix), 0xff);
+    parts.into_iter().fold(OFFSET, part)
+}

@@ -1,0 +1,91 @@
+//! Whether the API server takes calls at all.
+//!
+//! Owns what is the same for all pods: a server that cannot be reached, does not know us or asks for quiet. Meanwhile one call at a
+//! time tries, and the first that gets through lets all others go.
+
+use rubelet_ports::api::{ApiError, ApiErrorKind};
+use rubelet_ports::{Moment, Randomness};
+
+use crate::backoff::{Backoff, PASSING};
+
+#[derive(Debug)]
+struct Down {
+    since: Moment,
+    kind: ApiErrorKind,
+    backoff: Backoff,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Outage(Option<Down>);
+
+impl Outage {
+    /// Whether a failure is of the server and not of the pod that the call was about.
+    pub(crate) fn explains(kind: ApiErrorKind) -> bool {
+        match kind {
+            ApiErrorKind::Unreachable
+            | ApiErrorKind::Unauthorized
+            | ApiErrorKind::Busy { .. }
+            | ApiErrorKind::Tls
+            | ApiErrorKind::Credentials => true,
+            ApiErrorKind::DeadlineExceeded
+            | ApiErrorKind::Forbidden
+            | ApiErrorKind::NotFound
+            | ApiErrorKind::AlreadyExists
+            | ApiErrorKind::Conflict
+            | ApiErrorKind::Gone
+            | ApiErrorKind::Invalid
+            | ApiErrorKind::ServerFailed
+            | ApiErrorKind::Malformed => false,
+        }
+    }
+
+    pub(crate) fn failed(&mut self, error: &ApiError, now: Moment, chance: &dyn Randomness) {
+        let before = self.0.as_ref();
+        if before.is_some_and(|down| now < down.backoff.until) {
+            // One of those that were under way when it began.
+            return;
+        }
+        if before.is_none_or(|down| down.backoff.message != error.message) {
+            tracing::warn!(%error, "Pods cannot be reported to the API server; their newest states wait");
+        }
+        let last = before.map(|down| &down.backoff);
+        let mut backoff = Backoff::after(last, PASSING, error.message.clone(), now, chance);
+        if let ApiErrorKind::Busy {
+            retry_after: Some(wait),
+        } = error.kind
+        {
+            backoff.until = backoff.until.max(now.plus(wait));
+        }
+        self.0 = Some(Down {
+            since: before.map_or(now, |down| down.since),
+            kind: error.kind,
+            backoff,
+        });
+    }
+
+    /// A call got through, whatever the answer was.
+    pub(crate) fn ended(&mut self, now: Moment) {
+        if let Some(down) = self.0.take() {
+            let seconds = now.since(down.since).as_secs();
+            tracing::info!(seconds, "Pods are reported to the API server again");
+        }
+    }
+
+    /// Something came from the server on another way: no need to wait any longer for one that could not be reached.
+    pub(crate) fn hint(&mut self, now: Moment) {
+        if let Some(down) = &mut self.0
+            && down.kind == ApiErrorKind::Unreachable
+        {
+            down.backoff.until = down.backoff.until.min(now);
+        }
+    }
+
+    /// How many calls may be under way now, or when one may try.
+    pub(crate) fn room(&self, now: Moment, usual: usize) -> Result<usize, Moment> {
+        match &self.0 {
+            None => Ok(usual),
+            Some(down) if now < down.backoff.until => Err(down.backoff.until),
+            Some(_) => Ok(1),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Mirrors of static pods.
+
+use std::time::Duration;
+
+use rubelet_ports::PodReporter as _;
+use rubelet_ports::api::ApiErrorKind;
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, pod, restarts, running, static_pod, status};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+fn hash_of(pod: &Value) -> Option<&str> {
+    pod["metadata"]["annotations"][MIRROR].as_str()
+}
+
+/// A bed with a static pod that has its mirror.
+fn mirrored() -> (Bed, Value) {
+    let bed = Bed::new(5).with_node();
+    let web = static_pod("web", "h1");
+    bed.report(&web, &running(0));
+    bed.until("mirrored", |bed| restarts(&bed.api.pod("web")) == Some(0));
+    bed.pass(SECOND);
+    (bed, web)
+}
+
+#[test]
+fn a_static_pod_gets_its_mirror_and_the_mirror_its_status() {
+    let (bed, _) = mirrored();
+    assert_eq!(bed.api.calls(), ["create web", "patch web"]);
+    let mirror = bed.api.pod("web");
+    assert_eq!(hash_of(&mirror), Some("h1"));
+    assert_eq!(
+        mirror["metadata"]["uid"], "mirror-1",
+        "the API server gives a UID of its own"
+    );
+    assert_eq!(mirror["metadata"]["labels"], json!({"app": "web"}));
+    assert_eq!(
+        mirror["metadata"]["annotations"]["kubernetes.io/config.source"],
+        "file"
+    );
+    assert_eq!(
+        mirror["metadata"]["ownerReferences"],
+        json!([{"apiVersion": "v1", "kind": "Node", "name": "node", "uid": "node-uid", "controller": true}])
+    );
+    assert_eq!(mirror["status"], running(0));
+}
+
+#[test]
+fn a_mirror_waits_for_its_node() {
+    let bed = Bed::new(5);
+    bed.report(&static_pod("web", "h1"), &running(0));
+    let nodes = [
+        None,
+        Some(json!({"metadata": {"name": "node"}})),
+        Some(json!({"metadata": {"name": "node", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+    ];
+    for node in nodes {
+        bed.set_node(node);
+        bed.pass(SECOND * 5);
+        assert_eq!(bed.api.calls(), Vec::<String>::new());
+    }
+    let bed = bed.with_node();
+    let took = bed.until("mirrored", |bed| restarts(&bed.api.pod("web")) == Some(0));
+    assert!(took < SECOND, "{took:?}");
+}
+
+#[test]
+fn a_mirror_that_is_deleted_comes_back_at_once() {
+    let (bed, _) = mirrored();
+    bed.api.user_removes("web");
+    let took = bed.until("back", |bed| restarts(&bed.api.pod("web")) == Some(0));
+    assert!(took < SECOND, "{took:?}");
+    assert_eq!(bed.api.pod("web")["metadata"]["uid"], "mirror-2");
+    // Gracefully: nobody but us can finish it.
+    bed.api.user_deletes("web");
+    let took = bed.until("back", |bed| bed.api.pod("web")["metadata"]["uid"] == "mirror-3");
+    assert!(took < SECOND, "{took:?}");
+    bed.until("with its status", |bed| restarts(&bed.api.pod("web")) == Some(0));
+}
+
+#[test]
+fn a_changed_static_pod_gets_another_mirror() {
+    let (bed, _) = mirrored();
+    // The old one is still ending when the new one is known.
+    let changed = static_pod("web", "h2");
+    bed.report(&changed, &status("Pending", 0, false));
+    bed.until("replaced", |bed| hash_of(&bed.api.pod("web")) == Some("h2"));
+    bed.report_as(&static_pod("web", "h1"), &status("Succeeded", 9, false), true);
+    bed.pass(SECOND * 5);
+    assert_eq!(
+        bed.api.pod("web")["status"]["phase"],
+        "Pending",
+        "the old one has no mirror any more"
+    );
+    bed.forget("h1");
+    bed.report(&changed, &running(4));
+    bed.until("delivered", |bed| restarts(&bed.api.pod("web")) == Some(4));
+}
+
+#[test]
+fn somebody_who_changes_the_hash_gets_it_back() {
+    let (bed, _) = mirrored();
+    bed.api
+        .user_changes("web", |pod| pod["metadata"]["annotations"][MIRROR] = "x".into());
+    bed.until("right again", |bed| hash_of(&bed.api.pod("web")) == Some("h1"));
+}
+
+#[test]
+fn an_orphan_goes_when_all_sources_are_known() {
+    let bed = Bed::new(5).with_node();
+    let mut left = static_pod("left", "h9");
+    left["metadata"]["uid"] = "mirror-of-before".into();
+    left["metadata"]["annotations"][MIRROR] = "h9".into();
+    bed.api.user_creates(&left);
+    bed.api.user_creates(&pod("other"));
+    let web = static_pod("web", "h1");
+    bed.report(&web, &running(0));
+    bed.pass(SECOND * 30);
+    assert!(!bed.api.pod("left").is_null(), "its source may still deliver it");
+    bed.reporter.sources_are_ready();
+    bed.until("gone", |bed| bed.api.pod("left").is_null());
+    bed.forget("h1");
+    bed.until("gone", |bed| bed.api.pod("web").is_null());
+    bed.pass(SECOND * 30);
+    assert!(!bed.api.pod("other").is_null(), "it is nobody's mirror");
+    assert_eq!(bed.reporter.known_pods(), 0);
+}
+
+#[test]
+fn a_mirror_stays_as_long_as_its_pod_ends() {
+    let (bed, web) = mirrored();
+    bed.reporter.sources_are_ready();
+    bed.report(&web, &status("Running", 0, false));
+    bed.pass(SECOND * 20);
+    bed.report_as(&web, &status("Failed", 0, false), true);
+    bed.until("delivered", |bed| {
+        bed.api.pod("web")["status"]["phase"] == "Failed"
+    });
+    bed.pass(SECOND * 20);
+    assert!(!bed.api.pod("web").is_null(), "it is still reported");
+    bed.forget("h1");
+    bed.until("gone", |bed| bed.api.pod("web").is_null());
+}
+
+#[test]
+fn a_pod_of_somebody_else_keeps_its_name() {
+    let bed = Bed::new(5).with_node();
+    bed.api.user_creates(&pod("web"));
+    bed.pass(SECOND);
+    bed.report(&static_pod("web", "h1"), &running(0));
+    bed.reporter.sources_are_ready();
+    bed.pass(SECOND * 60);
+    assert_eq!(bed.api.calls(), Vec::<String>::new());
+    bed.api.user_removes("web");
+    bed.until("mirrored", |bed| hash_of(&bed.api.pod("web")) == Some("h1"));
+}
+
+#[test]
+fn refused_mirrors_are_tried_with_growing_gaps() {
+    let bed = Bed::new(5).with_node();
+    bed.pass(SECOND);
+    bed.api
+        .with(|state| state.answers.extend([ApiErrorKind::Forbidden; 100]));
+    bed.report(&static_pod("web", "h1"), &running(0));
+    bed.pass(SECOND * 120);
+    let tries = bed.api.calls().len();
+    assert!((5..12).contains(&tries), "{tries}");
+    assert_eq!(
+        bed.reporter.figures().mirror_failures,
+        u64::try_from(tries).unwrap()
+    );
+}
+
+#[test]
+fn somebody_who_never_stops_deleting_is_no_reason_to_hurry() {
+    let (bed, _) = mirrored();
+    bed.api.calls();
+    for _ in 0..600 {
+        bed.api.user_removes("web");
+        bed.pass(Duration::from_millis(100));
+    }
+    let creations = bed
+        .api
+        .calls()
+        .iter()
+        .filter(|call| *call == "create web")
+        .count();
+    assert!((4..=12).contains(&creations), "{creations} in a minute");
+    bed.until("the last word is ours", |bed| {
+        hash_of(&bed.api.pod("web")) == Some("h1")
+    });
+}
+
+#[test]
+fn a_pod_that_is_only_made_known_keeps_what_its_mirror_shows() {
+    let bed = Bed::new(5).with_node();
+    let web = static_pod("web", "h1");
+    let mut mirror = web.clone();
+    mirror["metadata"]["uid"] = "mirror-of-before".into();
+    mirror["metadata"]["annotations"][MIRROR] = "h1".into();
+    mirror["status"] = running(3);
+    bed.api.user_creates(&mirror);
+    bed.pass(SECOND);
+    // As after a restart: the pod is wanted, and nobody has looked at it yet.
+    bed.report(&web, &json!({}));
+    bed.reporter.sources_are_ready();
+    bed.pass(SECOND * 30);
+    assert_eq!(bed.api.calls(), Vec::<String>::new());
+    assert_eq!(bed.reporter.undelivered(), 0);
+    bed.report(&web, &running(4));
+    bed.until("delivered", |bed| restarts(&bed.api.pod("web")) == Some(4));
+    bed.report(&web, &json!({}));
+    bed.pass(SECOND * 30);
+    assert_eq!(restarts(&bed.api.pod("web")), Some(4));
+}

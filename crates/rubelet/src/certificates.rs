@@ -1,0 +1,226 @@
+//! The node's own certificates: what has to be there before the API server's client is made, and who keeps them afterwards.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
+use rubelet_apiserver::{
+    ApiServer, ApiServerOptions, ClientIdentity, inline_certificate, kubeconfig_for_certificate, user_agent,
+};
+use rubelet_certificates::{
+    BootstrapSigner, CertificateHandle, CertificatePorts, CertificateSink, ClientSettings, PemPair,
+    ServingSettings, client_certificate_path, keep_client_certificate, keep_serving_certificate,
+};
+use rubelet_config::gates::Gate;
+use rubelet_config::settings::Settings;
+use rubelet_ports::FileWriter;
+use rubelet_ports::api::SigningRequests;
+use rubelet_server::ServingCertificate;
+use tokio::sync::watch;
+
+use crate::edges::Edges;
+
+/// Whether the client may start without a certificate, because somebody will get one for it.
+pub(crate) fn may_come_later(settings: &Settings) -> bool {
+    settings.configuration().rotate_certificates || settings.flags().bootstrap_kubeconfig.is_some()
+}
+
+/// Makes `--kubeconfig` from `--bootstrap-kubeconfig` where it is missing or holds no valid certificate. It names the certificate's
+/// file, which the keeper of the client certificate fills later; nobody waits for it, so that static pods start meanwhile.
+pub(crate) async fn prepare_kubeconfig(settings: &Settings, files: &dyn FileWriter) -> Result<()> {
+    let flags = settings.flags();
+    let (Some(kubeconfig), Some(bootstrap)) = (&flags.kubeconfig, &flags.bootstrap_kubeconfig) else {
+        return Ok(());
+    };
+    match still_valid(kubeconfig, settings) {
+        Ok(()) => {
+            tracing::info!("The kubeconfig holds a valid certificate; no bootstrap is needed");
+            return Ok(());
+        }
+        Err(why) => tracing::info!(why, "The kubeconfig is made from the bootstrap kubeconfig"),
+    }
+    let certificate = client_certificate_path(&directory(settings)?);
+    let text = kubeconfig_for_certificate(bootstrap, &certificate).context("use --bootstrap-kubeconfig")?;
+    if let Some(parent) = kubeconfig.parent() {
+        files
+            .create_directory(parent, 0o755)
+            .await
+            .context("write --kubeconfig")?;
+    }
+    files
+        .write(kubeconfig, text.as_bytes(), 0o600)
+        .await
+        .context("write --kubeconfig")
+}
+
+/// An error says why not.
+fn still_valid(kubeconfig: &Path, settings: &Settings) -> Result<(), String> {
+    let mut options = ApiServerOptions::new(kubeconfig, user_agent(settings.reported_version()));
+    options.may_lack_certificate = true;
+    let api = ApiServer::connect(&options).map_err(|error| error.to_string())?;
+    match api.identity().expires_at() {
+        None => Err("it names no certificate that can be read".to_owned()),
+        Some(at) if at <= SystemTime::now() => Err("its certificate has expired".to_owned()),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Links in the directory are absolute, as upstream's.
+fn directory(settings: &Settings) -> Result<PathBuf> {
+    std::path::absolute(&settings.flags().cert_dir).context("find --cert-dir")
+}
+
+/// Keeps the client certificate, where that is our business.
+pub(crate) fn keep_client(
+    settings: &Settings,
+    node_name: &str,
+    edges: &Edges,
+) -> Result<Option<CertificateHandle>> {
+    let flags = settings.flags();
+    let (Some(api), Some(kubeconfig), true) = (&edges.api, &flags.kubeconfig, may_come_later(settings))
+    else {
+        return Ok(None);
+    };
+    let inline = inline_certificate(kubeconfig).context("use --kubeconfig")?;
+    let client = ClientSettings {
+        node_name: node_name.to_owned(),
+        directory: directory(settings)?,
+        rotate: settings.configuration().rotate_certificates,
+        inline: inline.map(|(chain_pem, key_pem)| PemPair { chain_pem, key_pem }),
+    };
+    let bootstrap = flags.bootstrap_kubeconfig.as_ref().map(|kubeconfig| {
+        let bootstrap = Bootstrap {
+            kubeconfig: kubeconfig.clone(),
+            user_agent: user_agent(settings.reported_version()),
+        };
+        Arc::new(bootstrap) as Arc<dyn BootstrapSigner>
+    });
+    let sink = Arc::new(ClientSink(api.identity()));
+    Ok(Some(keep_client_certificate(
+        ports(edges),
+        client,
+        api.clone(),
+        bootstrap,
+        sink,
+    )))
+}
+
+/// What the server shows where the cluster's signer issues it; `None` where the server takes care of it itself.
+pub(crate) fn issued_serving_certificate(
+    settings: &Settings,
+    edges: &Edges,
+) -> Option<Arc<ServingCertificate>> {
+    if !settings.configuration().server_tls_bootstrap {
+        return None;
+    }
+    if edges.api.is_none() {
+        tracing::warn!(
+            "serverTLSBootstrap needs a kubeconfig; the serving certificate is a file or self-signed"
+        );
+        return None;
+    }
+    Some(ServingCertificate::new())
+}
+
+/// Keeps what [`issued_serving_certificate`] gave to the server, for the addresses that the node has.
+pub(crate) fn keep_serving(
+    settings: &Settings,
+    node_name: &str,
+    edges: &Edges,
+    certificate: Arc<ServingCertificate>,
+    node: watch::Receiver<Option<Arc<Node>>>,
+) -> Result<Option<CertificateHandle>> {
+    let Some(api) = &edges.api else { return Ok(None) };
+    let configuration = settings.configuration();
+    let (file, key) = (&configuration.tls_cert_file, &configuration.tls_private_key_file);
+    let has_files = !file.is_empty() && !key.is_empty();
+    let serving = ServingSettings {
+        node_name: node_name.to_owned(),
+        directory: directory(settings)?,
+        files: has_files.then(|| (file.into(), key.into())),
+        allow_dns_only: settings.gates().enabled(Gate::AllowDNSOnlyNodeCSR),
+    };
+    let (told, addresses) = watch::channel(Vec::new());
+    tokio::spawn(tell_addresses(node, told));
+    let sink = Arc::new(ServingSink(certificate));
+    Ok(Some(keep_serving_certificate(
+        ports(edges),
+        serving,
+        api.clone(),
+        addresses,
+        sink,
+    )))
+}
+
+/// A Node that is gone for a while does not take its addresses with it.
+async fn tell_addresses(mut node: watch::Receiver<Option<Arc<Node>>>, told: watch::Sender<Vec<NodeAddress>>) {
+    loop {
+        let addresses = {
+            let node = node.borrow_and_update();
+            let status = node.as_ref().and_then(|node| node.status.as_ref());
+            status
+                .and_then(|status| status.addresses.clone())
+                .unwrap_or_default()
+        };
+        if !addresses.is_empty() {
+            told.send_if_modified(|known| {
+                let is_new = *known != addresses;
+                *known = addresses;
+                is_new
+            });
+        }
+        if node.changed().await.is_err() {
+            // The keeper of the certificate goes on with what it knows.
+            return told.closed().await;
+        }
+    }
+}
+
+fn ports(edges: &Edges) -> CertificatePorts {
+    CertificatePorts {
+        clock: edges.clock.clone(),
+        spawner: edges.spawner.clone(),
+        randomness: edges.randomness.clone(),
+        reader: edges.files.clone(),
+        writer: edges.files.clone(),
+    }
+}
+
+struct Bootstrap {
+    kubeconfig: PathBuf,
+    user_agent: String,
+}
+
+impl BootstrapSigner for Bootstrap {
+    fn connect(&self) -> Result<Arc<dyn SigningRequests>, String> {
+        let options = ApiServerOptions::new(&self.kubeconfig, &self.user_agent);
+        let api = ApiServer::connect(&options).map_err(|error| error.to_string())?;
+        Ok(Arc::new(api))
+    }
+}
+
+struct ClientSink(ClientIdentity);
+
+impl CertificateSink for ClientSink {
+    fn replace(&self, chain_pem: &[u8], key_pem: &[u8]) -> Result<(), String> {
+        self.0
+            .replace(chain_pem, key_pem)
+            .map_err(|error| error.to_string())
+    }
+
+    fn in_use(&self) -> Option<Vec<u8>> {
+        self.0.certificate_chain_der().into_iter().next()
+    }
+}
+
+struct ServingSink(Arc<ServingCertificate>);
+
+impl CertificateSink for ServingSink {
+    fn replace(&self, chain_pem: &[u8], key_pem: &[u8]) -> Result<(), String> {
+        self.0
+            .replace(chain_pem, key_pem)
+            .map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,75 @@
+//! The real edges that everybody on the node shares: time, tasks, files, the runtime, and who hears of events.
+
+use std::sync::Arc;
+
+use rubelet_agent::EventLog;
+use rubelet_apiserver::ApiServer;
+use rubelet_cri::CriClient;
+use rubelet_host::{HostClock, HostFiles, HostRandomness, TokioSpawner};
+use rubelet_ports::{EventRecorder, EventType, NodeEvent, NodeEventRecorder};
+use rubelet_reporting::events::{ApiEvents, EventPorts, NodeTee, Tee};
+
+#[derive(Clone)]
+pub(crate) struct Edges {
+    pub(crate) clock: Arc<HostClock>,
+    pub(crate) spawner: Arc<TokioSpawner>,
+    pub(crate) randomness: Arc<HostRandomness>,
+    pub(crate) files: Arc<HostFiles>,
+    pub(crate) cri: Arc<CriClient>,
+    /// The API server, on a node of a cluster.
+    pub(crate) api: Option<Arc<ApiServer>>,
+    /// What the node remembers of events.
+    pub(crate) event_log: Arc<EventLog>,
+    pub(crate) events: Arc<dyn EventRecorder>,
+    pub(crate) node_events: Arc<dyn NodeEventRecorder>,
+}
+
+impl Edges {
+    pub(crate) fn new(node_name: &str, cri: &CriClient, api: Option<ApiServer>) -> Self {
+        let clock = Arc::new(HostClock::new());
+        let spawner = Arc::new(TokioSpawner::new(tokio::runtime::Handle::current()));
+        let randomness = Arc::new(HostRandomness);
+        let event_log = Arc::new(EventLog::new(clock.clone(), node_name.to_owned()));
+        let api = api.map(Arc::new);
+        let (events, node_events): (Arc<dyn EventRecorder>, Arc<dyn NodeEventRecorder>) = match &api {
+            None => (event_log.clone(), Arc::new(NodeEventLog)),
+            Some(api) => {
+                let ports = EventPorts {
+                    clock: clock.clone(),
+                    spawner: spawner.clone(),
+                    randomness: randomness.clone(),
+                    writer: api.clone(),
+                };
+                let sent = Arc::new(ApiEvents::start(ports, node_name));
+                (
+                    Arc::new(Tee(vec![event_log.clone(), sent.clone()])),
+                    Arc::new(NodeTee(vec![Arc::new(NodeEventLog), sent])),
+                )
+            }
+        };
+        Self {
+            clock,
+            spawner,
+            randomness,
+            files: Arc::new(HostFiles::new()),
+            cri: Arc::new(cri.clone()),
+            api,
+            event_log,
+            events,
+            node_events,
+        }
+    }
+}
+
+/// Events of the node in rubelet's own log.
+struct NodeEventLog;
+
+impl NodeEventRecorder for NodeEventLog {
+    fn record_node(&self, event: NodeEvent) {
+        let (reason, note) = (event.reason.as_ref(), event.message.as_str());
+        match event.event_type {
+            EventType::Normal => tracing::info!(reason, note, "node event"),
+            EventType::Warning => tracing::warn!(reason, note, "node event"),
+        }
+    }
+}

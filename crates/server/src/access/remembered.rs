@@ -1,0 +1,272 @@
+//! Answers that are remembered for a while, and questions that are asked once however many wait for the answer.
+//!
+//! Owns the memory and its bound: what was not used for longest goes first. Keys are digests, so that no credential is kept. It
+//! must not know what is asked, nor for how long an answer holds.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use rubelet_ports::{Clock, Moment};
+
+pub(super) type Key = [u8; 32];
+
+/// Notes about questions under way beyond this number are looked through for those that nobody waits for any more.
+const UNDER_WAY_NOTES: usize = 1024;
+
+/// An answer, and for how long it may be given again; zero for never.
+pub(super) struct Answered<V> {
+    pub(super) value: V,
+    pub(super) keep_for: Duration,
+}
+
+type Question<V> = Shared<BoxFuture<'static, V>>;
+
+pub(super) struct Remembered<V> {
+    clock: Arc<dyn Clock>,
+    limit: usize,
+    // Held for a few look-ups, never across an await.
+    state: Mutex<State<V>>,
+}
+
+struct State<V> {
+    known: BTreeMap<Key, Known<V>>,
+    /// The keys of `known`, the one that was not used for longest first.
+    by_use: BTreeMap<u64, Key>,
+    next_use: u64,
+    under_way: BTreeMap<Key, WeakShared<BoxFuture<'static, V>>>,
+}
+
+struct Known<V> {
+    value: V,
+    until: Moment,
+    used: u64,
+}
+
+impl<V: Clone + Send + Sync + 'static> Remembered<V> {
+    pub(super) fn new(clock: Arc<dyn Clock>, limit: usize) -> Arc<Self> {
+        let state = State {
+            known: BTreeMap::new(),
+            by_use: BTreeMap::new(),
+            next_use: 0,
+            under_way: BTreeMap::new(),
+        };
+        Arc::new(Self {
+            clock,
+            limit,
+            state: Mutex::new(state),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<V>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer that is remembered, or that of `ask`. A question under way goes on for those who wait for it when the one who
+    /// asked first goes away, and ends when all have gone.
+    pub(super) async fn get(
+        self: &Arc<Self>,
+        key: Key,
+        ask: impl Future<Output = Answered<V>> + Send + 'static,
+    ) -> V {
+        let question = {
+            let mut state = self.state();
+            if let Some(value) = state.fresh(&key, self.clock.moment()) {
+                return value;
+            }
+            let under_way = state.under_way.get(&key).and_then(WeakShared::upgrade);
+            under_way.unwrap_or_else(|| {
+                let memory = Arc::clone(self);
+                let question = async move {
+                    let answered = ask.await;
+                    memory.keep(key, &answered);
+                    answered.value
+                };
+                let question: Question<V> = question.boxed().shared();
+                state.note(key, &question);
+                question
+            })
+        };
+        question.await
+    }
+
+    fn keep(&self, key: Key, answered: &Answered<V>) {
+        let until = self.clock.moment().plus(answered.keep_for);
+        let mut state = self.state();
+        state.under_way.remove(&key);
+        if answered.keep_for.is_zero() {
+            return;
+        }
+        state.forget(&key);
+        while state.known.len() >= self.limit {
+            let Some((_, oldest)) = state.by_use.pop_first() else {
+                break;
+            };
+            state.known.remove(&oldest);
+        }
+        let used = state.next_use();
+        state.by_use.insert(used, key);
+        let value = answered.value.clone();
+        state.known.insert(key, Known { value, until, used });
+    }
+}
+
+impl<V: Clone> State<V> {
+    fn next_use(&mut self) -> u64 {
+        self.next_use += 1;
+        self.next_use
+    }
+
+    fn fresh(&mut self, key: &Key, now: Moment) -> Option<V> {
+        let known = self.known.get(key)?;
+        if known.until <= now {
+            self.forget(key);
+            return None;
+        }
+        let used = self.next_use();
+        let known = self.known.get_mut(key)?;
+        self.by_use.remove(&known.used);
+        self.by_use.insert(used, *key);
+        known.used = used;
+        Some(known.value.clone())
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some(known) = self.known.remove(key) {
+            self.by_use.remove(&known.used);
+        }
+    }
+
+    fn note(&mut self, key: Key, question: &Question<V>) {
+        if self.under_way.len() >= UNDER_WAY_NOTES {
+            self.under_way.retain(|_, question| question.upgrade().is_some());
+        }
+        if let Some(question) = question.downgrade() {
+            self.under_way.insert(key, question);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rubelet_model::Timestamp;
+    use tokio::sync::{oneshot, watch};
+
+    use super::*;
+
+    struct ManualClock(watch::Sender<Duration>);
+
+    impl Clock for ManualClock {
+        fn now(&self) -> Timestamp {
+            Timestamp::EPOCH.plus(*self.0.borrow())
+        }
+
+        fn moment(&self) -> Moment {
+            Moment::from_start(*self.0.borrow())
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            futures_util::future::pending().boxed()
+        }
+    }
+
+    struct Scene {
+        clock: Arc<ManualClock>,
+        memory: Arc<Remembered<u64>>,
+        asked: Arc<AtomicU64>,
+    }
+
+    fn scene(limit: usize) -> Scene {
+        let clock = Arc::new(ManualClock(watch::Sender::new(Duration::ZERO)));
+        Scene {
+            memory: Remembered::new(Arc::clone(&clock) as Arc<dyn Clock>, limit),
+            clock,
+            asked: Arc::default(),
+        }
+    }
+
+    impl Scene {
+        /// How often it was asked in all, after this question.
+        async fn ask(&self, key: u8, keep_for_seconds: u64) -> u64 {
+            let asked = Arc::clone(&self.asked);
+            let ask = async move {
+                Answered {
+                    value: asked.fetch_add(1, Ordering::SeqCst) + 1,
+                    keep_for: Duration::from_secs(keep_for_seconds),
+                }
+            };
+            self.memory.get([key; 32], ask).await
+        }
+
+        fn wait(&self, seconds: u64) {
+            self.clock
+                .0
+                .send_modify(|time| *time += Duration::from_secs(seconds));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_given_again_until_its_time_is_over() {
+        let scene = scene(8);
+        assert_eq!(scene.ask(1, 10).await, 1);
+        scene.wait(9);
+        assert_eq!(scene.ask(1, 10).await, 1);
+        assert_eq!(scene.ask(2, 0).await, 2);
+        assert_eq!(scene.ask(2, 0).await, 3);
+        // Using it did not make it younger.
+        scene.wait(1);
+        assert_eq!(scene.ask(1, 10).await, 4);
+    }
+
+    #[tokio::test]
+    async fn what_was_not_used_for_longest_goes_first() {
+        let scene = scene(2);
+        assert_eq!(scene.ask(1, 10).await, 1);
+        assert_eq!(scene.ask(2, 10).await, 2);
+        assert_eq!(scene.ask(1, 10).await, 1);
+        assert_eq!(scene.ask(3, 10).await, 3);
+        assert_eq!(scene.ask(1, 10).await, 1);
+        assert_eq!(scene.ask(2, 10).await, 4);
+        let state = scene.memory.state();
+        assert_eq!((state.known.len(), state.by_use.len()), (2, 2));
+        assert!(state.under_way.is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_question_serves_all_who_wait_and_outlives_the_first() {
+        let scene = scene(2);
+        let (answer, waits) = oneshot::channel();
+        let mut first = scene
+            .memory
+            .get([1; 32], async move {
+                Answered {
+                    value: waits.await.unwrap_or_default(),
+                    keep_for: Duration::from_secs(1),
+                }
+            })
+            .boxed();
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut second = scene.ask(1, 1).boxed();
+        assert!(second.as_mut().now_or_never().is_none());
+        drop(first);
+        answer.send(77).unwrap();
+        assert_eq!(second.await, 77);
+        assert_eq!(scene.ask(1, 1).await, 77);
+        assert_eq!(scene.asked.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn a_question_that_all_have_left_is_asked_anew() {
+        let scene = scene(2);
+        let never = futures_util::future::pending::<Answered<u64>>();
+        let mut asked = scene.memory.get([1; 32], never).boxed();
+        assert!(asked.as_mut().now_or_never().is_none());
+        drop(asked);
+        assert_eq!(scene.ask(1, 1).await, 1);
+    }
+}

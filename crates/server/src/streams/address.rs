@@ -1,0 +1,110 @@
+//! Where the runtime waits for a session.
+//!
+//! Owns the way from the runtime's text to something that can be dialled. The path in it opens the session to anybody, so the
+//! text must not appear in a log, an error or `Debug` output.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use http::Uri;
+use thiserror::Error;
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct StreamingAddress {
+    host: String,
+    port: u16,
+    /// Path and query.
+    secret: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum AddressProblem {
+    #[error("the container runtime gave an address for its stream that is none")]
+    Malformed,
+    #[error(
+        "the container runtime serves streams over {0}, which rubelet does not speak: let its streaming server listen on the \
+         loopback interface without TLS"
+    )]
+    Scheme(String),
+}
+
+impl StreamingAddress {
+    pub(super) fn parse(address: &str) -> Result<Self, AddressProblem> {
+        let uri: Uri = address.parse().map_err(|_| AddressProblem::Malformed)?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some(scheme) => return Err(AddressProblem::Scheme(scheme.to_owned())),
+            None => return Err(AddressProblem::Malformed),
+        }
+        let host = uri.host().filter(|host| !host.is_empty());
+        let host = host.ok_or(AddressProblem::Malformed)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = match host.parse::<IpAddr>() {
+            // Where a server listens everywhere it is reached on this machine.
+            Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.to_string(),
+            Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) => Ipv6Addr::LOCALHOST.to_string(),
+            Ok(_) | Err(_) => host.to_owned(),
+        };
+        let secret = uri.path_and_query().map_or("/", |path| path.as_str());
+        Ok(Self {
+            host,
+            port: uri.port_u16().unwrap_or(80),
+            secret: secret.to_owned(),
+        })
+    }
+
+    pub(super) fn host_and_port(&self) -> (&str, u16) {
+        (&self.host, self.port)
+    }
+
+    /// What to ask for there.
+    pub(super) fn secret(&self) -> &str {
+        &self.secret
+    }
+}
+
+impl fmt::Debug for StreamingAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamingAddress({}:{})", self.host, self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_runtimes_are_understood() {
+        let check = |address: &str, expected: Result<(&str, u16, &str), AddressProblem>| {
+            let found = StreamingAddress::parse(address);
+            let found = found
+                .as_ref()
+                .map(|found| (found.host.as_str(), found.port, found.secret()));
+            assert_eq!(found, expected.as_ref().copied(), "{address}");
+        };
+        check(
+            "http://127.0.0.1:10010/exec/t0ken",
+            Ok(("127.0.0.1", 10010, "/exec/t0ken")),
+        );
+        check("http://0.0.0.0:1/a?b=c", Ok(("127.0.0.1", 1, "/a?b=c")));
+        check("http://[::]:1/exec/t", Ok(("::1", 1, "/exec/t")));
+        check("http://[fe80::1]:1/exec/t", Ok(("fe80::1", 1, "/exec/t")));
+        check("http://node-a/exec/t", Ok(("node-a", 80, "/exec/t")));
+        check("http://node-a", Ok(("node-a", 80, "/")));
+        for malformed in ["", "/exec/t", "127.0.0.1:1", "http:///exec/t", "http://a b/"] {
+            check(malformed, Err(AddressProblem::Malformed));
+        }
+        for scheme in ["https", "unix", "ftp"] {
+            let problem = AddressProblem::Scheme(scheme.to_owned());
+            check(&format!("{scheme}://127.0.0.1:1/exec/t"), Err(problem));
+        }
+    }
+
+    #[test]
+    fn nothing_shows_the_secret() {
+        let address = StreamingAddress::parse("http://127.0.0.1:1/exec/t0ken?x=t0ken").unwrap();
+        assert_eq!(format!("{address:?}"), "StreamingAddress(127.0.0.1:1)");
+        let problem = StreamingAddress::parse("https://127.0.0.1/exec/t0ken").unwrap_err();
+        assert!(!problem.to_string().contains("t0ken") && !format!("{problem:?}").contains("t0ken"));
+    }
+}

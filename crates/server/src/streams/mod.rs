@@ -1,0 +1,390 @@
+//! `exec`, `attach`, `portForward` and `run`: reaching into a pod.
+//!
+//! Owns the way from a request to a session of the runtime: what is asked, which container that is, the session's address, and the
+//! handing over of the client's connection. The bytes of a session are passed through as they are, SPDY and WebSocket alike. It
+//! must not change a pod in any other way, and must not show a session's address to anybody.
+
+mod address;
+mod options;
+mod runtime_side;
+mod splice;
+mod target;
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::observation::PodObservation;
+use rubelet_ports::{PodView, RuntimeError, RuntimeErrorKind, RuntimeWriter};
+use rubelet_wire::cri::v1;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::access::protocols_without_token;
+use crate::response::{Answer, Body, error_line, json, text};
+use crate::stopping::Stopping;
+use crate::upgrade::{can_upgrade, is_websocket};
+use address::StreamingAddress;
+use options::{Form, StreamOptions, ports};
+use runtime_side::{Opened, open};
+use splice::splice;
+use target::{Target, has_terminal, observe, running_container};
+
+/// Sessions at a time; each holds two connections.
+const SESSIONS: usize = 1000;
+/// Upstream's advice to clients that are too many, in seconds.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("60");
+const FORM_LIMIT_BYTES: usize = 64 * 1024;
+
+/// The ways to reach into a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Session {
+    Exec,
+    Attach,
+    PortForward,
+    /// A command without streams, run to its end.
+    Run,
+}
+
+impl Session {
+    /// As the `Allow` header says it.
+    pub(crate) fn methods(self) -> &'static str {
+        match self {
+            Self::Exec | Self::Attach | Self::PortForward => "GET, POST",
+            Self::Run => "POST",
+        }
+    }
+
+    pub(crate) fn takes(self, method: &Method) -> bool {
+        self.methods().split(", ").any(|taken| taken == method.as_str())
+    }
+
+    fn target(self, rest: &str) -> Option<Target<'_>> {
+        match self {
+            Self::Exec | Self::Attach | Self::Run => Target::of_container(rest),
+            Self::PortForward => Target::of_pod(rest),
+        }
+    }
+
+    /// Whether the rest of a path names something that this is possible with.
+    pub(crate) fn is_at(self, rest: &str) -> bool {
+        self.target(rest).is_some()
+    }
+}
+
+/// Why there is no session.
+#[derive(Debug)]
+struct Problem {
+    status: StatusCode,
+    message: String,
+    /// Whether it is written as the plain HTTP library writes errors.
+    as_line: bool,
+}
+
+impl Problem {
+    fn new(status: StatusCode, message: String) -> Self {
+        Self {
+            status,
+            message,
+            as_line: false,
+        }
+    }
+
+    fn bad_request(message: String) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    fn internal(error: &dyn Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+
+    /// What goes wrong on the way to the runtime's streaming server.
+    fn line(message: String) -> Self {
+        Self {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            message,
+            as_line: true,
+        }
+    }
+
+    fn of_runtime(error: &RuntimeError) -> Self {
+        let status = match error.kind() {
+            RuntimeErrorKind::NotFound => StatusCode::NOT_FOUND,
+            RuntimeErrorKind::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.to_string())
+    }
+
+    fn answer(self) -> Answer {
+        let mut answer = if self.as_line {
+            error_line(self.status, &self.message)
+        } else {
+            text(self.status, self.message)
+        };
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            answer.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        }
+        answer
+    }
+}
+
+/// A request, taken apart so that its connection can be handed over.
+pub(crate) struct SessionRequest {
+    pub(crate) head: Parts,
+    pub(crate) body: Incoming,
+    /// Gives the connection once HTTP has ended there.
+    pub(crate) upgrade: OnUpgrade,
+}
+
+/// Opens sessions, a bounded number at a time.
+pub(crate) struct Streams {
+    pub(crate) pods: Arc<dyn PodView>,
+    pub(crate) runtime: Arc<dyn RuntimeWriter>,
+    idle_limit: Option<Duration>,
+    places: Arc<Semaphore>,
+    stopping: Stopping,
+}
+
+impl Streams {
+    /// Sessions in which nothing moves for the limit are closed.
+    pub(crate) fn new(
+        pods: Arc<dyn PodView>,
+        runtime: Arc<dyn RuntimeWriter>,
+        idle_limit: Option<Duration>,
+        stopping: Stopping,
+    ) -> Self {
+        Self {
+            pods,
+            runtime,
+            idle_limit,
+            places: Arc::new(Semaphore::new(SESSIONS)),
+            stopping,
+        }
+    }
+
+    /// `rest` is the part of the path that names the target.
+    pub(crate) async fn answer(&self, session: Session, rest: &str, request: SessionRequest) -> Answer {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            let message =
+                format!("{SESSIONS} sessions are open on this node, and no more at a time; try again later");
+            return Problem::new(StatusCode::TOO_MANY_REQUESTS, message).answer();
+        };
+        let answer = match session {
+            Session::Run => self.run(rest, request).await,
+            Session::Exec | Session::Attach | Session::PortForward => {
+                self.open(session, rest, request, place).await
+            }
+        };
+        answer.unwrap_or_else(Problem::answer)
+    }
+
+    async fn open(
+        &self,
+        session: Session,
+        rest: &str,
+        request: SessionRequest,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Answer, Problem> {
+        let SessionRequest { head, body, upgrade } = request;
+        let target = named(session, rest)?;
+        require_spoken_protocol(&head)?;
+        let address = match session {
+            Session::PortForward => self.prepare_port_forward(&target, &head).await?,
+            Session::Attach => self.prepare_attach(&target, &head, body).await?,
+            Session::Exec | Session::Run => self.prepare_exec(&target, &head, body).await?,
+        };
+        let address =
+            StreamingAddress::parse(&address).map_err(|problem| Problem::line(problem.to_string()))?;
+        match open(&address, &head.method, &head.headers).await? {
+            Opened::Refused(answer) => Ok(answer),
+            Opened::Session(mut headers, runtime) => {
+                // The server writes its own.
+                headers.remove(DATE);
+                let (idle_limit, mut stopping) = (self.idle_limit, self.stopping.clone());
+                let takeover = Box::pin(async move {
+                    let _place = place;
+                    let client = match upgrade.await {
+                        Ok(client) => TokioIo::new(client),
+                        Err(error) => {
+                            return tracing::debug!(%error, "A client left before its session began");
+                        }
+                    };
+                    let end = splice(client, TokioIo::new(runtime), idle_limit, stopping.begun()).await;
+                    tracing::debug!(?session, ?end, "A session has ended");
+                });
+                let mut answer = Response::new(Body::handing_over(takeover));
+                *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                *answer.headers_mut() = headers;
+                Ok(answer)
+            }
+        }
+    }
+
+    async fn prepare_exec(
+        &self,
+        target: &Target<'_>,
+        head: &Parts,
+        body: Incoming,
+    ) -> Result<String, Problem> {
+        let options = StreamOptions::of(&form(head, body).await?).map_err(Problem::bad_request)?;
+        let (_, observed) = self.look(target).await?;
+        let container = running_container(observed.as_deref(), target.container)
+            .ok_or_else(|| no_container(target.container))?;
+        require_upgrade(head)?;
+        let request = v1::ExecRequest {
+            container_id: container.to_owned(),
+            cmd: query(head).all("command").map(str::to_owned).collect(),
+            tty: options.tty,
+            stdin: options.stdin,
+            stdout: options.stdout,
+            stderr: options.stderr,
+        };
+        let address = self.runtime.exec(request).await;
+        address.map_err(|error| Problem::of_runtime(&error))
+    }
+
+    async fn prepare_attach(
+        &self,
+        target: &Target<'_>,
+        head: &Parts,
+        body: Incoming,
+    ) -> Result<String, Problem> {
+        let options = StreamOptions::of(&form(head, body).await?).map_err(Problem::bad_request)?;
+        let (pod, observed) = self.look(target).await?;
+        let full_name = target.full_name();
+        let missing = || {
+            Problem::internal(&format!(
+                "container {} not found in pod {full_name}",
+                target.container
+            ))
+        };
+        let container = running_container(observed.as_deref(), target.container).ok_or_else(missing)?;
+        if target.is_another(&pod) {
+            return Err(Problem::internal(&format!("pod {full_name} not found")));
+        }
+        // A process has a terminal from its start or never: the pod decides, not the client.
+        let tty = has_terminal(&pod, target.container).ok_or_else(missing)?;
+        require_upgrade(head)?;
+        let request = v1::AttachRequest {
+            container_id: container.to_owned(),
+            stdin: options.stdin,
+            tty,
+            stdout: options.stdout,
+            stderr: options.stderr,
+        };
+        let address = self.runtime.attach(request).await;
+        address.map_err(|error| Problem::of_runtime(&error))
+    }
+
+    async fn prepare_port_forward(&self, target: &Target<'_>, head: &Parts) -> Result<String, Problem> {
+        let ports = ports(&head.headers, &query(head)).map_err(Problem::bad_request)?;
+        let pod = target.find_pod(self.pods.as_ref()).await?;
+        if target.is_another(&pod) {
+            return Err(Problem::new(StatusCode::NOT_FOUND, "pod not found".to_owned()));
+        }
+        let observed = observe(&pod, self.pods.as_ref()).await?;
+        let sandbox = observed
+            .as_deref()
+            .and_then(|observed| observed.sandboxes.first())
+            .ok_or_else(|| Problem::internal(&format!("pod not found ({:?})", target.full_name())))?;
+        require_upgrade(head)?;
+        let request = v1::PortForwardRequest {
+            pod_sandbox_id: sandbox.id.as_str().to_owned(),
+            port: ports,
+        };
+        let address = self.runtime.port_forward(request).await;
+        address.map_err(|error| Problem::of_runtime(&error))
+    }
+
+    async fn run(&self, rest: &str, request: SessionRequest) -> Result<Answer, Problem> {
+        let target = named(Session::Run, rest)?;
+        let form = form(&request.head, request.body).await?;
+        let (_, observed) = self.look(&target).await?;
+        let container = running_container(observed.as_deref(), target.container)
+            .ok_or_else(|| no_container(target.container))?;
+        let command: Vec<String> = form.first("cmd").split(' ').map(str::to_owned).collect();
+        let words = command.join(" ");
+        let result = self.runtime.exec_sync(container, command, None).await;
+        let result = result.map_err(|error| Problem::internal(&error))?;
+        if result.exit_code != 0 {
+            let stderr = String::from_utf8_lossy(&result.stderr);
+            let message = format!("command '{words}' exited with {}: {stderr}", result.exit_code);
+            return Err(Problem::internal(&message));
+        }
+        let output = [result.stdout, result.stderr].concat();
+        if output.is_empty() {
+            return Ok(Response::new(Body::whole(Bytes::new())));
+        }
+        Ok(json(output))
+    }
+
+    /// The pod that is named, and what the runtime has of it.
+    async fn look(&self, target: &Target<'_>) -> Result<(Arc<Pod>, Option<Arc<PodObservation>>), Problem> {
+        let pod = target.find_pod(self.pods.as_ref()).await?;
+        let observed = observe(&pod, self.pods.as_ref()).await?;
+        Ok((pod, observed))
+    }
+}
+
+fn named(session: Session, rest: &str) -> Result<Target<'_>, Problem> {
+    let nothing = || Problem::new(StatusCode::NOT_FOUND, "404: Page Not Found".to_owned());
+    session.target(rest).ok_or_else(nothing)
+}
+
+fn no_container(name: &str) -> Problem {
+    Problem::internal(&format!("container not found ({name:?})"))
+}
+
+/// A session needs the connection for itself.
+fn require_upgrade(head: &Parts) -> Result<(), Problem> {
+    if can_upgrade(head) {
+        Ok(())
+    } else {
+        Err(Problem::line("Upgrade request required".to_owned()))
+    }
+}
+
+/// WebSocket clients whose every subprotocol has to be translated for the runtime are sent away with a reason. API servers
+/// translate themselves for nodes that do not declare that they do.
+fn require_spoken_protocol(head: &Parts) -> Result<(), Problem> {
+    const TRANSLATED: [&str; 2] = ["v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"];
+    let protocols = protocols_without_token(&head.headers);
+    let is_unspoken = |protocol: &str| TRANSLATED.contains(&protocol);
+    if is_websocket(&head.headers) && !protocols.is_empty() && protocols.split(',').all(is_unspoken) {
+        let message = format!(
+            "rubelet does not translate {protocols} for the container runtime; use v4.channel.k8s.io or SPDY"
+        );
+        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, message));
+    }
+    Ok(())
+}
+
+fn query(head: &Parts) -> Form {
+    Form::parse([head.uri.query().unwrap_or_default().as_bytes()])
+}
+
+/// The query, and the form that a `POST` may carry, which counts first.
+async fn form(head: &Parts, body: Incoming) -> Result<Form, Problem> {
+    let has_form = head.method == Method::POST
+        && head.headers.get(CONTENT_TYPE).is_some_and(|kind| {
+            let kind = kind.to_str().unwrap_or_default();
+            let kind = kind.split(';').next().unwrap_or_default().trim();
+            kind.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+        });
+    if !has_form {
+        return Ok(query(head));
+    }
+    let body = Limited::new(body, FORM_LIMIT_BYTES).collect().await;
+    let body = body.map_err(|error| Problem::bad_request(format!("the form cannot be read: {error}")))?;
+    let query = head.uri.query().unwrap_or_default();
+    Ok(Form::parse([body.to_bytes().as_ref(), query.as_bytes()]))
+}

@@ -1,0 +1,362 @@
+//! Tokens and rights, as an API server that a test makes up knows them.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use rubelet_ports::Clock;
+use rubelet_ports::api::{ApiErrorKind, Reviewer};
+use rubelet_testkit::wait::wait_until;
+use rubelet_testkit::{Scope, in_scope};
+use serde_json::json;
+
+use crate::authentication::{Authority, Flaw};
+use crate::client::{Answer, Connection, DEADLINE};
+use crate::fixture::{Running, Setup};
+use crate::reviewer::{FakeReviewer, ManualClock};
+
+const ANONYMOUS: &str = "system:anonymous";
+
+struct Scene {
+    running: Running,
+    reviewer: Arc<FakeReviewer>,
+    clock: Arc<ManualClock>,
+    authority: Authority,
+}
+
+/// Certificates, tokens and, if wanted, anonymous requests; rights come from the API server.
+async fn scene(scope: &Scope, anonymous: bool) -> Result<Scene> {
+    let authority = Authority::new("ours")?;
+    let file = scope.path("ca.crt");
+    std::fs::write(&file, authority.pem())?;
+    let (reviewer, clock) = (Arc::<FakeReviewer>::default(), ManualClock::new());
+    let mut setup = Setup::new(scope)?
+        .with(
+            "authentication",
+            json!({
+                "anonymous": { "enabled": anonymous }, "webhook": { "enabled": true, "cacheTTL": "2m0s" },
+                "x509": { "clientCAFile": file },
+            }),
+        )
+        .with("authorization", json!({ "mode": "Webhook" }));
+    setup.reviewer = Some(Arc::clone(&reviewer) as Arc<dyn Reviewer>);
+    setup.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    Ok(Scene {
+        running: setup.start().await?,
+        reviewer,
+        clock,
+        authority,
+    })
+}
+
+impl Scene {
+    async fn ask(&self, method: &str, path: &str, token: Option<&str>) -> Result<Answer> {
+        let mut connection = self.running.tls().await?;
+        ask(&mut connection, method, path, token).await
+    }
+}
+
+async fn ask(connection: &mut Connection, method: &str, path: &str, token: Option<&str>) -> Result<Answer> {
+    let bearer = format!("Bearer {}", token.unwrap_or_default());
+    let headers = [("Authorization", bearer.as_str())];
+    let headers = if token.is_some() { &headers[..] } else { &[] };
+    connection.ask_with(method, path, headers, "").await
+}
+
+/// Every endpoint, the subresources that lead to it, and what an empty node answers to those who may ask.
+const ENDPOINTS: &[(&str, &str, &[&str], u16)] = &[
+    ("GET", "/healthz", &["healthz", "proxy"], 200),
+    ("GET", "/healthz/ping", &["healthz", "proxy"], 200),
+    ("GET", "/healthz/log", &["healthz", "proxy"], 200),
+    ("GET", "/healthz/syncloop", &["healthz", "proxy"], 200),
+    ("GET", "/pods", &["pods", "proxy"], 200),
+    ("POST", "/pods", &["pods", "proxy"], 405),
+    ("GET", "/runningpods/", &["pods", "proxy"], 200),
+    ("GET", "/configz", &["configz", "proxy"], 200),
+    ("GET", "/stats/summary", &["stats"], 501),
+    ("GET", "/metrics", &["metrics"], 501),
+    ("GET", "/metrics/cadvisor", &["metrics"], 501),
+    ("GET", "/metrics/resource", &["metrics"], 501),
+    ("GET", "/metrics/probes", &["metrics"], 501),
+    ("GET", "/metrics/slis", &["metrics"], 501),
+    ("GET", "/logs/", &["log"], 501),
+    ("POST", "/checkpoint/default/web/main", &["checkpoint"], 501),
+    ("GET", "/statusz", &["statusz"], 501),
+    ("GET", "/flagz", &["configz"], 501),
+    ("PUT", "/debug/flags/v", &["proxy"], 501),
+    ("GET", "/debug/pprof/heap", &["proxy"], 501),
+    ("GET", "/containerLogs/default/web/main", &["proxy"], 404),
+    ("GET", "/exec/default/web/main?output=1", &["proxy"], 404),
+    ("POST", "/exec/default/web/main?output=1", &["proxy"], 404),
+    ("POST", "/run/default/web/main", &["proxy"], 404),
+    ("POST", "/attach/default/web/main?output=1", &["proxy"], 404),
+    ("POST", "/portForward/default/web", &["proxy"], 404),
+    ("DELETE", "/exec/default/web/main", &["proxy"], 405),
+];
+
+fn verb(method: &str) -> &'static str {
+    match method {
+        "GET" => "get",
+        "POST" => "create",
+        "PUT" => "update",
+        _ => "delete",
+    }
+}
+
+#[test]
+fn every_endpoint_asks_who_and_whether_they_may() {
+    in_scope("access-endpoints", async |scope| {
+        let scene = scene(scope, false).await?;
+        scene.reviewer.know("t-nobody", "nobody-special", &[]);
+        for (index, (method, path, subresources, expected)) in ENDPOINTS.iter().enumerate() {
+            let place = format!("{method} {path}");
+            let mut connection = scene.running.tls().await?;
+            for token in [None, Some("t-wrong")] {
+                let answer = ask(&mut connection, method, path, token).await?;
+                assert_eq!(
+                    (answer.status, answer.text().as_str()),
+                    (401, "Unauthorized"),
+                    "{place}"
+                );
+            }
+            let answer = ask(&mut connection, method, path, Some("t-nobody")).await?;
+            let told = format!(
+                "Forbidden (user=nobody-special, verb={}, resource=nodes, subresource(s)=[{}])\n",
+                verb(method),
+                subresources.join(" ")
+            );
+            assert_eq!((answer.status, answer.text()), (403, told), "{place}");
+            // Each of the subresources is enough, and only for its verb.
+            for subresource in *subresources {
+                let (token, user) = (
+                    format!("t-{index}-{subresource}"),
+                    format!("u-{index}-{subresource}"),
+                );
+                scene.reviewer.know(&token, &user, &[]);
+                scene.reviewer.allow(&user, verb(method), subresource);
+                let answer = ask(&mut connection, method, path, Some(&token)).await?;
+                assert_eq!(answer.status, *expected, "{place} with {subresource}: {answer:?}");
+                let answer = ask(&mut connection, "PATCH", path, Some(&token)).await?;
+                assert_eq!(answer.status, 403, "PATCH {path} with {subresource}");
+            }
+        }
+        // Nobody is asked who they are where there is nothing.
+        assert_eq!(scene.ask("GET", "/foo", None).await?.status, 404);
+        let mut read_only = scene.running.read_only().await?;
+        assert_eq!(read_only.get("/pods").await?.status, 200);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_api_server_hears_all_that_is_known_of_a_user() {
+    in_scope("access-users", async |scope| {
+        let scene = scene(scope, true).await?;
+        scene.reviewer.know("t", "me", &["g1", "g2"]);
+        scene.ask("GET", "/pods", Some("t")).await?;
+        let identity = scene.authority.identity(Flaw::None)?;
+        let mut connection = scene.running.tls_as(&identity).await?;
+        // The certificate counts before the token.
+        ask(&mut connection, "POST", "/exec/a/b/c", Some("t")).await?;
+        scene.ask("DELETE", "/metrics", None).await?;
+        let asked = scene.reviewer.access_asked();
+        let asked: Vec<_> = asked.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
+        let attributes = |verb: &str, subresource: &str| json!({ "name": "node-a", "resource": "nodes", "version": "v1", "verb": verb, "subresource": subresource });
+        let me = |subresource: &str| {
+            json!({
+                "user": "me", "uid": "uid-of-me", "groups": ["g1", "g2", "system:authenticated"],
+                "resourceAttributes": attributes("get", subresource),
+            })
+        };
+        assert_eq!(asked[..2], [me("pods"), me("proxy")]);
+        let credential = asked[2]["extra"]["authentication.kubernetes.io/credential-id"][0].as_str();
+        let credential = credential.unwrap_or_default();
+        assert!(
+            credential.starts_with("X509SHA256=") && credential.len() == 11 + 64,
+            "{credential}"
+        );
+        assert_eq!(
+            (
+                &asked[2]["user"],
+                &asked[2]["groups"],
+                &asked[2]["resourceAttributes"]
+            ),
+            (
+                &json!("me"),
+                &json!(["system:authenticated"]),
+                &attributes("create", "proxy")
+            )
+        );
+        assert_eq!(
+            asked[3],
+            json!({
+                "user": ANONYMOUS, "groups": ["system:unauthenticated"],
+                "resourceAttributes": attributes("delete", "metrics"),
+            })
+        );
+        assert_eq!(asked.len(), 4);
+        Ok(())
+    });
+}
+
+#[test]
+fn credentials_that_do_not_hold_are_worse_than_none() {
+    in_scope("access-credentials", async |scope| {
+        let scene = scene(scope, true).await?;
+        let other = Authority::new("other")?;
+        scene.reviewer.know("t", "me", &[]);
+        for user in ["me", ANONYMOUS] {
+            scene.reviewer.allow(user, "get", "pods");
+        }
+        let (good, expired) = (
+            scene.authority.identity(Flaw::None)?,
+            scene.authority.identity(Flaw::Expired)?,
+        );
+        let stranger = other.identity(Flaw::None)?;
+        for (identity, token, expected) in [
+            (None, None, 200),
+            (None, Some("t"), 200),
+            (None, Some("wrong"), 401),
+            (Some(&good), None, 200),
+            (Some(&good), Some("wrong"), 200),
+            (Some(&expired), None, 401),
+            (Some(&stranger), None, 401),
+            // One way that holds is enough.
+            (Some(&stranger), Some("t"), 200),
+            (Some(&expired), Some("wrong"), 401),
+        ] {
+            let mut connection = match identity {
+                Some(identity) => scene.running.tls_as(identity).await?,
+                None => scene.running.tls().await?,
+            };
+            let answer = ask(&mut connection, "GET", "/pods", token).await?;
+            assert_eq!(answer.status, expected, "{token:?}: {answer:?}");
+        }
+        // A certificate runs out while its connection lives.
+        let ending = scene.authority.identity(Flaw::Ending)?;
+        let mut connection = scene.running.tls_as(&ending).await?;
+        assert_eq!(connection.get("/pods").await?.status, 200);
+        scene.clock.advance(100 * 365 * 24 * 60 * 60);
+        assert_eq!(connection.get("/pods").await?.status, 401);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_browser_may_put_its_token_among_the_subprotocols() {
+    in_scope("access-websocket", async |scope| {
+        let scene = scene(scope, false).await?;
+        scene.reviewer.know("t0ken", "me", &[]);
+        scene.reviewer.allow("me", "get", "proxy");
+        let token = |token: &str| {
+            let encoded = BASE64_URL_SAFE_NO_PAD.encode(token);
+            format!("base64url.bearer.authorization.k8s.io.{encoded}")
+        };
+        let mut connection = scene.running.tls().await?;
+        for (protocols, expected) in [
+            (format!("v4.channel.k8s.io,{}", token("t0ken")), 404),
+            (format!("v4.channel.k8s.io,{}", token("wrong")), 401),
+            (token("t0ken"), 401),
+            ("v4.channel.k8s.io".to_owned(), 401),
+        ] {
+            let headers = [
+                ("Connection", "Upgrade"),
+                ("Upgrade", "websocket"),
+                ("Sec-WebSocket-Protocol", protocols.as_str()),
+            ];
+            let path = "/exec/default/none/main?output=1";
+            let answer = connection.ask_with("GET", path, &headers, "").await?;
+            assert_eq!(answer.status, expected, "{protocols}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn answers_are_remembered_for_their_time() {
+    in_scope("access-cache", async |scope| {
+        let scene = scene(scope, false).await?;
+        let status = async |token: &str| anyhow::Ok(scene.ask("GET", "/metrics", Some(token)).await?.status);
+        let counts = || (scene.reviewer.tokens_asked(), scene.reviewer.access_asked().len());
+        scene.reviewer.know("t", "me", &[]);
+        scene.reviewer.allow("me", "get", "metrics");
+        assert_eq!(status("t").await?, 501);
+        assert_eq!(counts(), (1, 1));
+        // Neither a user who is gone nor rights that are gone count before their time.
+        scene.reviewer.forget("t");
+        scene.reviewer.take_rights();
+        scene.clock.advance(119);
+        assert_eq!((status("t").await?, counts()), (501, (1, 1)));
+        scene.clock.advance(1);
+        assert_eq!((status("t").await?, counts()), (401, (2, 1)));
+        // A plain no is remembered as long as a yes.
+        scene.reviewer.know("t", "me", &[]);
+        scene.clock.advance(119);
+        assert_eq!((status("t").await?, counts()), (401, (2, 1)));
+        scene.clock.advance(1);
+        // The right was given 240 s ago and holds for 300 s.
+        assert_eq!((status("t").await?, counts()), (501, (3, 1)));
+        scene.clock.advance(59);
+        assert_eq!((status("t").await?, counts()), (501, (3, 1)));
+        scene.clock.advance(1);
+        assert_eq!((status("t").await?, counts()), (403, (3, 2)));
+        scene.reviewer.allow("me", "get", "metrics");
+        scene.clock.advance(29);
+        assert_eq!((status("t").await?, counts()), (403, (3, 2)));
+        scene.clock.advance(1);
+        assert_eq!((status("t").await?, counts()), (501, (3, 3)));
+        // What the API server says in words may be over in a moment.
+        scene
+            .reviewer
+            .complain("t-odd", "the token t-odd cannot be checked now");
+        assert_eq!((status("t-odd").await?, counts()), (401, (4, 3)));
+        assert_eq!((status("t-odd").await?, counts()), (401, (5, 3)));
+        Ok(())
+    });
+}
+
+#[test]
+fn an_api_server_that_fails_refuses_and_is_asked_again() {
+    in_scope("access-failures", async |scope| {
+        let scene = scene(scope, true).await?;
+        scene.reviewer.know("t", "me", &[]);
+        scene.reviewer.allow("me", "get", "metrics");
+        // Not heard at all: 401 for the token, and for the rights a text that says whose.
+        scene.reviewer.fail(&[ApiErrorKind::Forbidden]);
+        let answer = scene.ask("GET", "/metrics", Some("t")).await?;
+        assert_eq!((answer.status, answer.text().as_str()), (401, "Unauthorized"));
+        scene.reviewer.fail(&[ApiErrorKind::Tls]);
+        let answer = scene.ask("GET", "/metrics", None).await?;
+        let told =
+            "Authorization error (user=system:anonymous, verb=get, resource=nodes, subresource=metrics)";
+        assert_eq!((answer.status, answer.text().as_str()), (500, told));
+        // Nothing of that is remembered.
+        assert_eq!(scene.ask("GET", "/metrics", Some("t")).await?.status, 501);
+
+        // A passing trouble is waited out, by many on one question.
+        scene.reviewer.know("t2", "me", &[]);
+        let before = scene.reviewer.tokens_asked();
+        scene.reviewer.fail(&[
+            ApiErrorKind::Unreachable,
+            ApiErrorKind::Busy { retry_after: None },
+            ApiErrorKind::ServerFailed,
+        ]);
+        let asked = futures_util::future::join_all((0..10).map(|_| scene.ask("GET", "/metrics", Some("t2"))));
+        let turned = wait_until("all tries are made", DEADLINE, async || {
+            if scene.clock.has_sleepers() {
+                scene.clock.advance(2);
+            }
+            let tries = scene.reviewer.tokens_asked() - before;
+            ensure!(tries == 4, "{tries} tries");
+            Ok(())
+        });
+        let (answers, turned) = futures_util::future::join(asked, turned).await;
+        turned?;
+        for answer in answers {
+            assert_eq!(answer?.status, 501);
+        }
+        assert_eq!(scene.reviewer.tokens_asked() - before, 4);
+        Ok(())
+    });
+}

@@ -1,0 +1,143 @@
+//! What the API server has, and what the agent was told of it.
+//!
+//! An object goes by the node's word only when nothing of its pod runs, an end that was written stays, and what stands at the API
+//! server when the world is calm is the newest that the agent says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_ports::api::Change;
+
+use super::{Checker, rules};
+
+fn is_mirror(pod: &Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"))
+}
+
+fn is_deleted(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// What a status says, without the order of what has none.
+fn essence(pod: &Pod) -> impl PartialEq + use<> {
+    let status = pod.status.clone().unwrap_or_default();
+    let conditions: BTreeMap<String, (String, Option<String>)> = status
+        .conditions
+        .into_iter()
+        .flatten()
+        .map(|condition| (condition.type_, (condition.status, condition.reason)))
+        .collect();
+    (
+        (status.phase, status.reason, status.message),
+        (status.start_time, status.pod_ip, status.qos_class),
+        (status.container_statuses, status.init_container_statuses),
+        conditions,
+    )
+}
+
+impl Checker {
+    pub(super) fn api_applied(&mut self, pod: Arc<Pod>) {
+        if is_mirror(&pod) {
+            return;
+        }
+        let (uid, phase) = (rules::uid(&pod).to_owned(), rules::phase(&pod).to_owned());
+        let before = self.truth.api.insert(uid.clone(), Arc::clone(&pod));
+        if let Some(before) = before {
+            let before = rules::phase(&before);
+            if rules::is_terminal(before) && before != phase {
+                self.violate(format!("{uid} was {before} at the API server and is {phase:?}"));
+            }
+        }
+        if rules::is_terminal(&phase) {
+            self.check_nothing_runs(&uid, &phase);
+        }
+        let truth = self.truth.pod(&uid);
+        truth.is_api = true;
+        truth.name = rules::pod_name(&pod).to_owned();
+        truth
+            .deletion_graces
+            .extend(pod.metadata.deletion_grace_period_seconds);
+        let is_new = truth.versions.last().is_none_or(|last| last.spec != pod.spec);
+        if is_new {
+            truth.versions.push(pod);
+        }
+    }
+
+    pub(super) fn api_removed(&mut self, uid: &str, by_node: bool) {
+        if self.truth.api.remove(uid).is_none() {
+            return;
+        }
+        self.truth.pod(uid).absent_in_life = true;
+        if by_node {
+            self.check_nothing_runs(uid, "gone");
+        }
+    }
+
+    pub(super) fn api_told(&mut self, at: Duration, change: Change<Pod>) {
+        match change {
+            Change::All(pods) => {
+                self.truth.api_listed_in_life = true;
+                self.note_sources(at);
+                let known = std::mem::take(&mut self.truth.told_by_api);
+                for pod in pods {
+                    self.api_told_one(at, &pod);
+                }
+                for uid in known.keys() {
+                    self.learn_removal(at, uid);
+                }
+            }
+            Change::Applied(pod) => self.api_told_one(at, &pod),
+            Change::Deleted(pod) => {
+                let uid = rules::uid(&pod);
+                self.truth.told_by_api.remove(uid);
+                if !is_mirror(&pod) {
+                    self.learn_removal(at, uid);
+                }
+            }
+            Change::Broken(_) => {}
+        }
+    }
+
+    fn api_told_one(&mut self, at: Duration, pod: &Arc<Pod>) {
+        if is_mirror(pod) {
+            return;
+        }
+        let uid = rules::uid(pod).to_owned();
+        if !is_deleted(pod) {
+            self.truth.told_by_api.insert(uid, Arc::clone(pod));
+            return self.learn_pod(at, pod);
+        }
+        self.truth.told_by_api.remove(&uid);
+        let truth = self.truth.pod(&uid);
+        truth.first_told.get_or_insert(at);
+        truth.told_in_life = true;
+        // Its end does not wait for other sources.
+        truth.end_began.get_or_insert(at);
+        self.learn_removal(at, &uid);
+    }
+
+    /// What is at the API server and should not be, or is not what the agent says.
+    pub(super) fn api_unsettled(&self) -> Vec<String> {
+        let mut open = Vec::new();
+        for (uid, pod) in &self.truth.api {
+            if is_deleted(pod) {
+                open.push(format!("{uid} is deleted and still at the API server"));
+                continue;
+            }
+            let said = self.truth.published.iter().find(|said| rules::uid(said) == uid);
+            if let Some(said) = said.filter(|said| essence(said) != essence(pod)) {
+                open.push(format!(
+                    "{uid} is {} {} at the API server, the agent says {} {}",
+                    rules::phase(pod),
+                    rules::summary(pod),
+                    rules::phase(said),
+                    rules::summary(said)
+                ));
+            }
+        }
+        open
+    }
+}

@@ -1,0 +1,212 @@
+//! What happens at the API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use rubelet_agent::NodeNow;
+use rubelet_lifecycle::status::is_mirror_pod;
+use rubelet_ports::api::PodReader;
+use rubelet_ports::{NoReporter, PodReporter};
+use tokio::sync::watch;
+
+use super::{Check, Due, PROMPT_LIMIT, World};
+use crate::api::uid_of;
+use crate::executor::Life;
+use crate::node;
+use crate::scenario::{ApiAction, PodShape};
+
+/// The source of pods, the node as admission sees it, and where reports go.
+type ApiPorts = (Option<Arc<dyn PodReader>>, NodeNow, Arc<dyn PodReporter>);
+
+impl World {
+    /// The API server as this life of rubelet sees it, and what it reports through.
+    pub(super) fn api_ports(&self, life: &Life) -> ApiPorts {
+        let Some(api) = &self.api else {
+            return (None, NodeNow::standalone(), Arc::new(NoReporter));
+        };
+        let node = NodeNow {
+            object: watch::channel(Some(Arc::new(known_node()))).1,
+            ..NodeNow::standalone()
+        };
+        let reporter = api.reporter(Arc::new(life.clone()), node.object.clone());
+        (Some(Arc::new(api.clone())), node, Arc::new(reporter))
+    }
+
+    pub(super) fn act_on_api(&mut self, action: ApiAction) {
+        match action {
+            ApiAction::Create => {
+                let shape = self.api_shape(false);
+                self.create_api_pod(&shape);
+            }
+            ApiAction::Replace => {
+                if let Some(pod) = self.some_api_pod() {
+                    let mut shape = self.api_shape(false);
+                    shape.name = pod.metadata.name.clone().unwrap_or_default();
+                    self.delete_api_pod(&uid_of(&pod), Some(0));
+                    self.create_api_pod(&shape);
+                }
+            }
+            ApiAction::Delete => self.delete_some(None),
+            ApiAction::DeleteWithin { seconds } => self.delete_some(Some(seconds)),
+            ApiAction::ForceDelete => self.delete_some(Some(0)),
+            ApiAction::Edit => self.edit_api_pod(),
+            ApiAction::LoseStatus => {
+                if let (Some(pod), Some(api)) = (self.some_api_pod(), &self.api) {
+                    api.lose_status(&uid_of(&pod));
+                }
+            }
+            ApiAction::Condition { holds } => {
+                if let (Some(pod), Some(api)) = (self.some_api_pod(), &self.api) {
+                    api.set_condition(&uid_of(&pod), "example.com/checked", holds);
+                }
+            }
+            ApiAction::Outage { time } => {
+                if let Some(api) = &self.api {
+                    api.set_up(false);
+                    self.after(time, Due::ApiUp);
+                }
+            }
+        }
+    }
+
+    pub(super) fn api_up(&self) {
+        if let Some(api) = &self.api {
+            api.set_up(true);
+        }
+    }
+
+    fn own_api_pods(&self) -> Vec<Arc<Pod>> {
+        let pods = self
+            .api
+            .as_ref()
+            .map(crate::api::SimApi::pods)
+            .unwrap_or_default();
+        pods.into_iter().filter(|pod| !is_mirror_pod(pod)).collect()
+    }
+
+    fn some_api_pod(&mut self) -> Option<Arc<Pod>> {
+        let pods = self.own_api_pods();
+        let place = self.api_dice.below(pods.len());
+        pods.get(place).cloned()
+    }
+
+    fn delete_some(&mut self, grace_seconds: Option<i64>) {
+        if let Some(pod) = self.some_api_pod() {
+            self.delete_api_pod(&uid_of(&pod), grace_seconds);
+        }
+    }
+
+    fn delete_api_pod(&mut self, uid: &str, grace_seconds: Option<i64>) {
+        if let Some(api) = &self.api {
+            api.delete(uid, grace_seconds);
+        }
+    }
+
+    fn api_shape(&mut self, is_tame: bool) -> PodShape {
+        let number = self.next_api_number;
+        self.next_api_number += 1;
+        let dice = &mut self.api_dice;
+        let mut shape = if is_tame {
+            PodShape::tame(dice, number)
+        } else {
+            PodShape::roll(dice, number)
+        };
+        shape.name = format!("api{number}");
+        shape.uid = Some(format!("{number:08x}-api"));
+        // Whoever asks for nothing is nobody's victim.
+        shape.milli_cpu = 0;
+        shape
+    }
+
+    fn create_api_pod(&mut self, shape: &PodShape) {
+        let pod = api_pod(shape);
+        if let Some(api) = &self.api {
+            api.create(pod);
+        }
+    }
+
+    fn edit_api_pod(&mut self) {
+        let Some(pod) = self.some_api_pod() else { return };
+        let wants_image = self.api_dice.percent(60);
+        let Some(api) = &self.api else { return };
+        api.change(&uid_of(&pod), |pod| {
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            annotations.insert("revision".to_owned(), "edited".to_owned());
+            let spec = pod.spec.get_or_insert_default();
+            let may_change = wants_image && spec.restart_policy.as_deref() == Some("Always");
+            if let Some(container) = spec.containers.first_mut().filter(|_| may_change) {
+                container.image = Some("registry.test/app:2".to_owned());
+                *pod.metadata.generation.get_or_insert_default() += 1;
+            }
+        });
+    }
+
+    /// In a calm world a pod from the API server is there at once, and gone at once.
+    pub(super) fn come_and_go_by_api(&mut self) -> Check {
+        let Some(api) = self.api.clone() else {
+            return Ok(());
+        };
+        let shape = self.api_shape(true);
+        let uid = shape.uid.clone().unwrap_or_default();
+        self.create_api_pod(&shape);
+        self.settle_one(&uid)?;
+        api.delete(&uid, None);
+        let until = self.executor.elapsed() + PROMPT_LIMIT;
+        if self.run(until, |_| api.pod_of(&uid).is_none())? {
+            return Ok(());
+        }
+        let why = self.explanations();
+        Err(format!(
+            "{uid} was deleted and is not gone within {PROMPT_LIMIT:?}:\n  {}",
+            why.join("\n  ")
+        ))
+    }
+
+    pub(super) fn delete_all_api_pods(&mut self) {
+        for pod in self.own_api_pods() {
+            self.delete_api_pod(&uid_of(&pod), None);
+        }
+    }
+
+    pub(super) fn api_leftovers(&self) -> Vec<String> {
+        let pods = self
+            .api
+            .as_ref()
+            .map(crate::api::SimApi::pods)
+            .unwrap_or_default();
+        pods.iter()
+            .map(|pod| format!("{} at the API server", uid_of(pod)))
+            .collect()
+    }
+
+    pub(super) fn plan_api(&mut self) {
+        let planned: Vec<(Duration, ApiAction)> = match &self.scenario.api {
+            Some(scenario) => scenario.actions.clone(),
+            None => Vec::new(),
+        };
+        for (at, action) in planned {
+            self.after(at, Due::Api(action));
+        }
+    }
+}
+
+/// The pod as the API server has it: with all defaults, and nothing of a static pod.
+fn api_pod(shape: &PodShape) -> Pod {
+    let read = rubelet_manifest::read_file(&shape.manifest(), "/api.json", node::NODE_NAME, &*node::gates());
+    // Generated pods are all good; a test of the scenarios sees to it.
+    let mut pod = read.ok().and_then(|mut read| read.pods.pop()).unwrap_or_default();
+    pod.metadata.name = Some(shape.name.clone());
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.retain(|key, _| !key.starts_with("kubernetes.io/config."));
+    }
+    pod
+}
+
+/// The Node object, as far as anybody reads it here.
+fn known_node() -> Node {
+    let mut known = Node::default();
+    known.metadata.name = Some(node::NODE_NAME.to_owned());
+    known.metadata.uid = Some("uid-of-node".to_owned());
+    known
+}
