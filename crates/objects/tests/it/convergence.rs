@@ -101,6 +101,8 @@ async fn run(steps: Vec<Step>) {
         apply(&bed, step, &mut pods).await;
     }
     bed.api.config_maps.set(Mood::Well, Mood::Well);
+    // What has happened is seen first: an object that became immutable and was deleted at one stroke is not followed to its end.
+    bed.settle().await;
     // A new pod refers to everything that is needed, so that what is immutable is looked at once more.
     let referred: BTreeSet<usize> = pods.values().flatten().copied().collect();
     bed.register("last", spec(&referred));
