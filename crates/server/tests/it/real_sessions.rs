@@ -204,7 +204,8 @@ fn a_real_container_is_entered() {
         // Input, a terminal and its size.
         let path = exec(
             "input=1&output=1&tty=1",
-            "read line; echo got $line; read line; stty size",
+            // The size travels apart from the input and may come after it.
+            "read line; echo got $line; read line; until stty size | grep 45; do sleep 0.1; done 2>/dev/null",
         );
         let mut session = Channels::open(running, &path).await?;
         session.send(STDIN, b"words\n").await?;
