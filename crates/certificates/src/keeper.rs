@@ -11,7 +11,6 @@ use rubelet_ports::api::SigningRequests;
 use rubelet_ports::{Clock, FileError, Moment};
 use tokio::sync::watch;
 
-use crate::complaint::Complaint;
 use crate::facts::CertificateFacts;
 use crate::figures::{CertificateHandle, Figures};
 use crate::kept_key::KeptKey;
@@ -20,6 +19,7 @@ use crate::signing::{Issuer, RequestFailure};
 use crate::store::{Store, Stored};
 use crate::wanted::{Purpose, Wanted, WantedSource};
 use crate::{BootstrapSigner, CertificatePorts, CertificateSink, PemPair};
+use rubelet_ports::Complaint;
 
 /// Files are looked at this often while all is well, and this often while there is no valid certificate.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);

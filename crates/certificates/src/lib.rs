@@ -16,7 +16,6 @@
 //! There is one such loop for each certificate. A certificate that has expired is a reason to ask, never one to end the process: with
 //! a bootstrap kubeconfig the first certificate is asked for anew, and a file that somebody renews is taken within seconds.
 
-mod complaint;
 mod facts;
 mod figures;
 mod keeper;

@@ -11,11 +11,11 @@ use rubelet_model::{RuntimeContact, RuntimeReport};
 use rubelet_ports::{HostAddresses, Moment, within};
 use tokio::sync::watch;
 
-use crate::complaint::Complaint;
 use crate::settings::{NodeInputs, NodePorts, NodeSettings};
 use crate::status::{
     RUNTIME_GRACE, RuntimeFacts, StatusFacts, largest_images, needs_lookup, runtime_version,
 };
+use rubelet_ports::Complaint;
 
 /// What one question to the runtime or the machine may take; the status does not wait longer for it.
 const READ_LIMIT: Duration = Duration::from_secs(5);

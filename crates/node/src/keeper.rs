@@ -17,7 +17,6 @@ use rubelet_ports::{EventType, Moment, NodeEvent, Randomness};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::complaint::Complaint;
 use crate::facts::FactReader;
 use crate::heartbeat::{Heartbeat, TRIES};
 use crate::own_node::OwnNode;
@@ -28,6 +27,7 @@ use crate::status::{
     AddressProblem, StatusEvent, StatusFacts, derive, initial_node, is_ready, lasting_difference,
     status_patch,
 };
+use rubelet_ports::Complaint;
 
 /// How soon after one look the next may follow: while the node gets ready, and afterwards.
 const QUICK_GAP: Duration = Duration::from_millis(100);

@@ -14,10 +14,10 @@ use rubelet_model::Timestamp;
 use rubelet_ports::api::{ApiError, ApiErrorKind};
 use tokio::sync::watch;
 
-use crate::complaint::Complaint;
 use crate::heartbeat::{Heartbeat, TRIES};
 use crate::registration::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::settings::{NodePorts, NodeSettings};
+use rubelet_ports::Complaint;
 
 const NAMESPACE: &str = "kube-node-lease";
 /// A lease is renewed this often in its duration.

@@ -12,7 +12,6 @@
 //! lease task ── get, create, replace, every quarter of its duration ──► API server
 //! ```
 
-mod complaint;
 mod facts;
 mod heartbeat;
 mod keeper;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use rubelet_ports::{Clock, RuntimeWriter, within};
 use rubelet_wire::cri::v1;
 
-use crate::complaint::Complaint;
+use rubelet_ports::Complaint;
 
 const PUSH_LIMIT: Duration = Duration::from_secs(10);
 

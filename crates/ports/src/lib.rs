@@ -9,6 +9,7 @@
 pub mod api;
 pub mod cgroups;
 pub mod clock;
+pub mod complaint;
 pub mod dial;
 pub mod events;
 pub mod files;
@@ -30,6 +31,7 @@ pub mod volumes;
 
 pub use cgroups::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NoPodCgroups, PodCgroups};
 pub use clock::{Clock, Elapsed, Moment, Randomness, within};
+pub use complaint::Complaint;
 pub use dial::{
     BODY_LIMIT_BYTES, ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,
     HttpPurpose, HttpScheme, PortError, container_port, host_and_port,

@@ -21,8 +21,8 @@ use rubelet_ports::api::{Change, Changes, PodReader};
 use rubelet_ports::{Clock, PodReporter};
 use tokio::sync::{mpsc, watch};
 
-use super::complaints::Complaint;
 use super::{Source, SourcePorts, SourceSet, SourceSettings};
+use rubelet_ports::Complaint;
 
 /// Its value is the UID of the static pod that a mirror shows.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";

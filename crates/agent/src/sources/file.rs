@@ -23,10 +23,10 @@ use rubelet_ports::{
 };
 use tokio::sync::mpsc;
 
-use super::complaints::Complaint;
 use super::manifests::{Found, Line, Manifests};
 use super::{MAX_MANIFEST_BYTES, Source, SourcePorts, SourceSet, SourceSettings};
 use crate::settings::FileSource;
+use rubelet_ports::Complaint;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(20);

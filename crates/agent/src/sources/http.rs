@@ -12,9 +12,9 @@ use rubelet_ports::{Clock, HttpFetcher};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
-use super::complaints::Complaint;
 use super::{MAX_MANIFEST_BYTES, Source, SourcePorts, SourceSet, SourceSettings};
 use crate::settings::HttpSource;
+use rubelet_ports::Complaint;
 
 const KEPT: &str = "the last good pods of this source stay";
 /// Failures in a row that are logged each; the others with growing gaps.

@@ -17,7 +17,7 @@ use rubelet_manifest::read_file;
 use rubelet_ports::Moment;
 use sha2::{Digest as _, Sha256};
 
-use super::complaints::Complaint;
+use rubelet_ports::Complaint;
 
 /// How long a file may look wrong or double before it is believed.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -11,7 +11,6 @@
 //! ```
 
 mod api;
-mod complaints;
 mod file;
 mod http;
 mod manifests;

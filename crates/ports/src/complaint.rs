@@ -1,18 +1,18 @@
 //! When to say again that something is wrong.
 //!
-//! Owns the gaps between two log lines of one trouble: at once when it is new or different, then after a minute, and then after
-//! twice as long each time, up to an hour.
+//! Owns the gaps between two log lines of one trouble: at once when it is new or different, then after a minute, and then
+//! after twice as long each time, up to an hour. What is said is not its affair.
 
 use std::time::Duration;
 
-use rubelet_ports::Moment;
+use crate::Moment;
 
 const FIRST_GAP: Duration = Duration::from_mins(1);
 const LAST_GAP: Duration = Duration::from_hours(1);
 
 /// One trouble that may last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Complaint {
+pub struct Complaint {
     said: Option<Said>,
 }
 
@@ -25,7 +25,8 @@ struct Said {
 
 impl Complaint {
     /// Whether it is time to say it.
-    pub(crate) fn is_due(&mut self, what: &str, now: Moment) -> bool {
+    #[must_use]
+    pub fn is_due(&mut self, what: &str, now: Moment) -> bool {
         let gap = match &self.said {
             Some(said) if said.what != what => FIRST_GAP,
             Some(said) if now.since(said.at) >= said.gap => (said.gap * 2).min(LAST_GAP),
@@ -41,7 +42,7 @@ impl Complaint {
     }
 
     /// The trouble is over. Whether it was told of.
-    pub(crate) fn end(&mut self) -> bool {
+    pub fn end(&mut self) -> bool {
         self.said.take().is_some()
     }
 }
@@ -53,8 +54,10 @@ mod tests {
     #[test]
     fn gaps_grow_until_it_changes_or_ends() {
         let mut complaint = Complaint::default();
-        let at = |seconds: u64| Moment::from_start(Duration::from_secs(seconds));
-        for (what, seconds, expected) in [
+        let mut said = |what: &str, seconds: u64| {
+            complaint.is_due(what, Moment::from_start(Duration::from_secs(seconds)))
+        };
+        let steps = [
             ("a", 0, true),
             ("a", 59, false),
             ("a", 60, true),
@@ -62,15 +65,25 @@ mod tests {
             ("a", 180, true),
             ("b", 181, true),
             ("b", 240, false),
-        ] {
-            assert_eq!(
-                complaint.is_due(what, at(seconds)),
-                expected,
-                "{what} at {seconds} s"
-            );
+            ("b", 241, true),
+        ];
+        for (what, seconds, expected) in steps {
+            assert_eq!(said(what, seconds), expected, "{what} at {seconds} s");
         }
         assert!(complaint.end());
         assert!(!complaint.end());
-        assert!(complaint.is_due("b", at(242)));
+        let mut now = Moment::default();
+        let mut gaps = Vec::new();
+        for _ in 0..10 {
+            assert!(complaint.is_due("c", now));
+            let gap = (0..).map(Duration::from_mins);
+            let gap = gap
+                .skip(1)
+                .find(|gap| complaint.clone().is_due("c", now.plus(*gap)))
+                .unwrap();
+            gaps.push(gap.as_secs() / 60);
+            now = now.plus(gap);
+        }
+        assert_eq!(gaps, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
     }
 }
