@@ -65,6 +65,8 @@ pub enum Fact {
         id: String,
         uid: String,
         attempt: u32,
+        /// Nobody waited for the answer any more.
+        is_late: bool,
     },
     SandboxStopped {
         id: String,

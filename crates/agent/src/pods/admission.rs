@@ -128,6 +128,13 @@ impl Admission {
     pub(super) fn take_reborn(&mut self, uid: &PodUid) -> bool {
         self.reborn.remove(uid)
     }
+
+    /// The pod was judged in this life and has no place. What lives of it came from a call that was given up.
+    pub(super) fn is_shut_out(&self, uid: &PodUid) -> bool {
+        let refused = self.refused.get(uid);
+        // A new version that is not supported says nothing about the old one, which goes on.
+        refused.is_some_and(|refused| refused.refusal.reason != NOT_SUPPORTED)
+    }
 }
 
 impl Pods {
@@ -137,7 +144,7 @@ impl Pods {
         let rank = |change: &PodChange| match change {
             PodChange::Add(pod) => {
                 let uid = uid_of(pod);
-                let is_new = !self.admission.earlier.contains(&uid) && !self.may_live(&uid);
+                let is_new = !self.was_let_in(&uid);
                 Some((is_new, pod.metadata.creation_timestamp.clone()))
             }
             PodChange::Update(_) | PodChange::Delete(_) | PodChange::Reconcile(_) | PodChange::Remove(_) => {
@@ -164,6 +171,7 @@ impl Pods {
             return self.refuse(uid, pod, not_supported(message), kind);
         }
         if self.pods.contains_key(uid) {
+            self.book_known_orphan(uid, &pod);
             return self.update(uid, kind);
         }
         if let Some(refused) = self.admission.refused.get_mut(uid).filter(|_| !is_static) {
@@ -176,6 +184,26 @@ impl Pods {
             return;
         }
         self.let_in(uid);
+    }
+
+    /// What only the runtime knew could not be counted. Now it can, until its end.
+    fn book_known_orphan(&mut self, uid: &PodUid, pod: &Pod) {
+        let state = self.pods.get(uid).map(|entry| entry.state);
+        let is_ending = matches!(state, Some(PodState::Terminating { .. }));
+        if !is_ending || self.admission.ledger.contains(uid) || self.admission.is_shut_out(uid) {
+            return;
+        }
+        if let Ok(holding) = self.shared.settings.admission.holding(pod) {
+            self.admission.ledger.reserve(uid.clone(), holding);
+        }
+    }
+
+    /// Whether an earlier life of the agent has let the pod in: the runtime has something of it that is not left over from
+    /// an end or a call of this life.
+    fn was_let_in(&self, uid: &PodUid) -> bool {
+        let admission = &self.admission;
+        let is_new = admission.reborn.contains(uid) || admission.is_shut_out(uid);
+        !is_new && (admission.earlier.contains(uid) || self.may_live(uid))
     }
 
     /// Decides about a desired pod that nothing runs of as far as the loop knows, and begins it if it may run.
@@ -219,7 +247,9 @@ impl Pods {
         }
         self.admission.unjudged.remove(uid);
         let facts = PodFacts::of(pod);
-        if self.admission.earlier.remove(uid) || self.may_live(uid) {
+        let was_let_in = self.was_let_in(uid);
+        self.admission.earlier.remove(uid);
+        if was_let_in {
             // Its quantities were checked when the manifest was read.
             if let Ok(holding) = self.shared.settings.admission.holding(pod) {
                 self.admission.ledger.reserve(uid.clone(), holding);
@@ -355,10 +385,10 @@ impl Pods {
     /// What waited for something to be known is judged now, the oldest first.
     pub(super) fn judge_waiting(&mut self) {
         let waiting: Vec<PodUid> = self.admission.unjudged.keys().cloned().collect();
-        // What lives is booked before anybody new can take its place.
-        let (living, new): (Vec<PodUid>, Vec<PodUid>) =
-            waiting.into_iter().partition(|uid| self.may_live(uid));
-        for uid in living.into_iter().chain(self.by_age(new)) {
+        // What an earlier life let in is booked before anybody new can take its place, be it dead by now.
+        let (earlier, new): (Vec<PodUid>, Vec<PodUid>) =
+            waiting.into_iter().partition(|uid| self.was_let_in(uid));
+        for uid in earlier.into_iter().chain(self.by_age(new)) {
             self.let_in(&uid);
         }
     }

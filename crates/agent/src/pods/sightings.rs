@@ -92,7 +92,9 @@ impl Pods {
     /// What the runtime has and nobody wants has to go, once everybody could say what they want.
     pub(super) fn orphan_sighted(&mut self, uid: &PodUid) {
         let may_stop = self.sources_ready || is_on(Bug::DeleteBeforeSources);
-        if !may_stop || self.desired.contains_key(uid) {
+        // A pod without a place on the node must not stand there either; it is judged again after that.
+        let may_stay = self.desired.contains_key(uid) && !self.admission.is_shut_out(uid);
+        if !may_stop || may_stay {
             return;
         }
         let Some(observation) = self.seen.get(uid).filter(|seen| lives(seen)).cloned() else {
@@ -102,7 +104,7 @@ impl Pods {
             namespace = observation.namespace,
             pod = observation.name,
             %uid,
-            "Nobody wants this pod any more; it is stopped"
+            "This pod has no place here; it is stopped"
         );
         let known = self.admission.take_departed(uid);
         let facts = known.as_deref().map(PodFacts::of);

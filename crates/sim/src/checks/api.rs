@@ -10,6 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_ports::api::Change;
 
+use super::truth::{Told, ToldBy};
 use super::{Checker, rules};
 
 fn is_mirror(pod: &Pod) -> bool {
@@ -77,6 +78,7 @@ impl Checker {
     }
 
     pub(super) fn api_told(&mut self, at: Duration, change: Change<Pod>) {
+        self.truth.api_changes += 1;
         match change {
             Change::All(pods) => {
                 self.truth.api_listed_in_life = true;
@@ -108,7 +110,12 @@ impl Checker {
         let uid = rules::uid(pod).to_owned();
         if !is_deleted(pod) {
             self.truth.told_by_api.insert(uid, Arc::clone(pod));
-            return self.learn_pod(at, pod);
+            let told = Told {
+                at,
+                by: ToldBy::Api,
+                look: self.truth.api_changes,
+            };
+            return self.learn_pod(told, pod);
         }
         self.truth.told_by_api.remove(&uid);
         let truth = self.truth.pod(&uid);

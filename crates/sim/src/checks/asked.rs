@@ -171,7 +171,12 @@ impl Checker {
             self.check_reason(at, instance, what);
             self.check_was_stopped(at, instance, "killed with its sandbox");
         }
-        if running.is_empty() && sandbox.is_ready && self.truth.ready_sandboxes(&sandbox.uid) == 1 {
+        // One that came late may belong to a pod that has lost its place.
+        if running.is_empty()
+            && sandbox.is_ready
+            && !sandbox.is_late
+            && self.truth.ready_sandboxes(&sandbox.uid) == 1
+        {
             self.check_pod_reason(at, &sandbox.uid, &format!("{what} {id}"));
         }
     }
@@ -296,8 +301,9 @@ impl Checker {
                 instance.id, instance.name
             ));
         }
-        // Only of a pod that was removed under this life it is known when its end began.
-        let Some(learnt) = pod.end_began.filter(|_| pod.told_in_life) else {
+        // Only of a pod that was removed under this life it is known when its end began. A source may have read of it and never
+        // delivered it, while another file was slow: then it is an orphan.
+        let Some(learnt) = pod.end_began.filter(|_| pod.published_in_life) else {
             return;
         };
         // An end that began for another reason before the removal has used up more of it.
@@ -331,16 +337,21 @@ impl Checker {
         let (Some(learnt), [version]) = (pod.end_began, pod.versions.as_slice()) else {
             return;
         };
-        if !pod.told_in_life || !rules::is_sidecar(version, &instance.name) {
+        if !pod.published_in_life || !rules::is_sidecar(version, &instance.name) {
             return;
         }
+        // An end that began for another reason before the removal goes on.
+        let life = self.truth.life;
+        let of_pod = self.truth.running(&instance.uid);
+        let stops = of_pod.flat_map(|other| other.stops.iter().filter(|stop| stop.life == life));
+        let began = stops.map(|stop| stop.at).min().unwrap_or(learnt).min(learnt);
         let shortest = pod.deletion_graces.iter().copied().min();
         let grace = shortest.map_or(rules::grace_seconds(version), |least| {
             least.min(rules::grace_seconds(version))
         });
         let grace = Duration::from_secs(grace.unsigned_abs());
         // The agent may learn of a removal by the event of the folder, a moment before it has the listing.
-        if at.saturating_sub(learnt) + ORDER_SLACK >= grace {
+        if at.saturating_sub(began) + ORDER_SLACK >= grace {
             return;
         }
         let place = |name: &str| {
@@ -367,7 +378,7 @@ impl Checker {
                 instance.name,
                 early.id,
                 early.name,
-                at.saturating_sub(learnt)
+                at.saturating_sub(began)
             );
             self.violate(sentence);
         }

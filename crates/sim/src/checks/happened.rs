@@ -11,7 +11,16 @@ const STORM_STARTS: usize = 8;
 const STORM_TIME: Duration = Duration::from_secs(60);
 
 impl Checker {
-    pub(super) fn sandbox_ready(&mut self, id: String, uid: String, attempt: u32) {
+    pub(super) fn sandbox_ready(&mut self, fact: Fact) {
+        let Fact::SandboxReady {
+            id,
+            uid,
+            attempt,
+            is_late,
+        } = fact
+        else {
+            return;
+        };
         let pod = self.truth.pod(&uid);
         // A call for a pod that was removed since may have its effect beside what was made for its successor of the same
         // identity: only the runtime knew of it.
@@ -31,6 +40,7 @@ impl Checker {
             SandboxTruth {
                 uid,
                 is_ready: true,
+                is_late,
                 is_leftover,
             },
         );
@@ -129,9 +139,10 @@ impl Checker {
         self.check_storm(at, &instance);
     }
 
-    /// A container that rubelet starts runs in its pod's cgroup. A start that an earlier life has asked for may come late.
+    /// A container that rubelet starts runs in its pod's cgroup. A start that an earlier life has asked for may come late, and
+    /// so may one that was given up: its pod may have ended since, with its cgroup.
     fn check_cgroup(&mut self, instance: &Instance) {
-        let is_of_this_life = instance.life == self.truth.life;
+        let is_of_this_life = instance.life == self.truth.life && !instance.is_late;
         if is_of_this_life && !instance.call_failed && !self.truth.cgroups.contains(&instance.uid) {
             self.violate(format!(
                 "{} of {} runs without a cgroup of its pod",

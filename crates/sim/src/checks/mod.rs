@@ -129,7 +129,7 @@ impl Checker {
     fn observe_one(&mut self, at: Duration, fact: Fact) {
         match fact {
             Fact::Asked(ask) => self.asked(at, ask),
-            Fact::SandboxReady { id, uid, attempt } => self.sandbox_ready(id, uid, attempt),
+            Fact::SandboxReady { .. } => self.sandbox_ready(fact),
             Fact::SandboxStopped { id } => self.sandbox_stopped(&id),
             Fact::SandboxRemoved { id } => {
                 self.truth.sandboxes.remove(&id);
@@ -166,7 +166,7 @@ impl Checker {
                 self.truth.pod(&uid).volumes.insert(volume);
             }
             Fact::VolumeGone { uid, volume } => self.volume_gone(&uid, &volume),
-            Fact::Published { pods } => self.published(pods),
+            Fact::Published { pods } => self.published(at, pods),
             Fact::Fatal { text } => self.violate(format!("rubelet cannot go on: {text}")),
             Fact::RubeletStarted => self.rubelet_started(),
             Fact::ClockMoved => self.truth.clock_moved = true,

@@ -18,7 +18,7 @@ impl Checker {
     pub fn check_one(&self, uid: &str) -> Result<(), String> {
         match self.truth.wanted(uid).cloned() {
             Some(pod) => self
-                .check_pod(&pod)
+                .check_pod(&pod, None)
                 .map_err(|sentence| format!("{uid}: {sentence}")),
             None => Ok(()),
         }
@@ -37,7 +37,7 @@ impl Checker {
             let Some(pod) = truth.wanted(uid).cloned() else {
                 continue;
             };
-            if let Err(sentence) = self.check_pod(&pod) {
+            if let Err(sentence) = self.check_pod(&pod, hanging) {
                 open.push(format!("{uid} ({}): {sentence}", rules::pod_name(&pod)));
             }
         }
@@ -62,7 +62,7 @@ impl Checker {
         self.truth.listed_in_life
     }
 
-    fn check_pod(&self, pod: &Arc<Pod>) -> Result<(), String> {
+    fn check_pod(&self, pod: &Arc<Pod>, hanging: Option<&str>) -> Result<(), String> {
         let uid = rules::uid(pod);
         let truth = &self.truth;
         let said = truth
@@ -71,7 +71,7 @@ impl Checker {
             .find(|said| rules::uid(said) == uid)
             .ok_or("it is not published")?;
         if rules::is_refused(said) {
-            return self.check_refused(pod);
+            return self.check_refused(pod, hanging);
         }
         let running = truth.running(uid).count();
         let phase = rules::phase(said);

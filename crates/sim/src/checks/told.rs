@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::truth::{Told, ToldBy};
 use super::{Checker, rules};
 use crate::node;
 
@@ -27,6 +28,9 @@ impl Checker {
         let sandboxes = truth.sandboxes.values().map(|one| one.uid.clone());
         let containers = truth.instances.values().map(|one| one.uid.clone());
         truth.lived_at_start = sandboxes.chain(containers).collect();
+        for sandbox in truth.sandboxes.values_mut() {
+            sandbox.is_late = false;
+        }
         for (uid, pod) in &mut truth.pods {
             if !pod.is_api && (pod.absent_in_life || !wanted.contains(uid)) {
                 pod.incarnation += 1;
@@ -35,6 +39,9 @@ impl Checker {
             // What a half-written manifest was before, only an earlier life could know.
             pod.absent_in_life = !wanted.contains(uid) || unfinished.contains(uid);
             pod.told_in_life = false;
+            pod.told = None;
+            pod.published_in_life = false;
+            pod.refused_at = None;
             pod.removal_learnt = None;
             pod.end_began = None;
             pod.is_ending = false;
@@ -74,15 +81,19 @@ impl Checker {
         }
     }
 
-    pub(super) fn learn_pod(&mut self, at: Duration, pod: &Arc<Pod>) {
+    pub(super) fn learn_pod(&mut self, told: Told, pod: &Arc<Pod>) {
         let truth = self.truth.pod(rules::uid(pod));
-        truth.first_told.get_or_insert(at);
+        truth.first_told.get_or_insert(told.at);
         truth.told_in_life = true;
+        if truth.told.is_none() || truth.removal_learnt.is_some() {
+            truth.told = Some(told);
+        }
         truth.removal_learnt = None;
     }
 
     pub(super) fn listed(&mut self, at: Duration, names: &[String]) {
         self.truth.listed_in_life = true;
+        self.truth.listings += 1;
         self.note_sources(at);
         let gone: Vec<_> = self
             .truth
@@ -110,7 +121,12 @@ impl Checker {
             return;
         };
         let old = self.truth.told.insert(path.to_owned(), pod.clone());
-        self.learn_pod(at, &pod);
+        let told = Told {
+            at,
+            by: ToldBy::File,
+            look: self.truth.listings,
+        };
+        self.learn_pod(told, &pod);
         if let Some(old) = old {
             self.learn_removal(at, rules::uid(&old));
         }
@@ -131,26 +147,35 @@ impl Checker {
 
     pub(super) fn fetched(&mut self, at: Duration, content: &[u8]) {
         self.truth.fetched_in_life = true;
+        self.truth.documents += 1;
         self.note_sources(at);
         let gates = self.gates.clone();
         let read = rubelet_manifest::read_url(content, node::URL, node::NODE_NAME, &*gates);
         let pods = read.map(|read| read.pods).unwrap_or_default();
         self.truth.told_by_http = pods.into_iter().map(Arc::new).collect();
+        let told = Told {
+            at,
+            by: ToldBy::Http,
+            look: self.truth.documents,
+        };
         for pod in self.truth.told_by_http.clone() {
-            self.learn_pod(at, &pod);
+            self.learn_pod(told, &pod);
         }
     }
 
     /// A terminal phase stays, and is said only when nothing runs.
-    pub(super) fn published(&mut self, pods: Vec<Arc<Pod>>) {
+    pub(super) fn published(&mut self, at: Duration, pods: Vec<Arc<Pod>>) {
         let life = self.truth.life;
         for pod in &pods {
             let (uid, phase) = (rules::uid(pod), rules::phase(pod));
-            let Some(truth) = self.truth.pods.get(uid) else {
+            if !self.truth.pods.contains_key(uid) {
                 self.violate(format!("a pod is published that never existed: {uid}"));
                 continue;
-            };
+            }
+            let truth = self.truth.pod(uid);
+            truth.published_in_life = true;
             if rules::is_refused(pod) {
+                truth.refused_at = Some(at);
                 // Not an end: it may be let in later.
                 self.check_nothing_runs(uid, phase);
                 continue;

@@ -58,8 +58,26 @@ impl Instance {
 pub(super) struct SandboxTruth {
     pub(super) uid: String,
     pub(super) is_ready: bool,
+    /// It came by a call that this life of the agent does not know of, or had given up.
+    pub(super) is_late: bool,
     /// It was asked for before its pod was removed, and added again.
     pub(super) is_leftover: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ToldBy {
+    File,
+    Http,
+    Api,
+}
+
+/// How the agent was told of a pod.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) at: Duration,
+    pub(super) by: ToldBy,
+    /// The number of the listing, document or change that it came with: what comes with one reaches the agent together.
+    pub(super) look: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -77,6 +95,12 @@ pub(super) struct PodTruth {
     pub(super) absent_in_life: bool,
     /// The agent was told of it in this life.
     pub(super) told_in_life: bool,
+    /// When it was told of first in this life, since its last removal.
+    pub(super) told: Option<Told>,
+    /// The agent said something about it in this life: what its source read has reached it.
+    pub(super) published_in_life: bool,
+    /// When the agent last said in this life that it is refused.
+    pub(super) refused_at: Option<Duration>,
     /// When the agent could know that it is gone; `None` while it is wanted.
     pub(super) removal_learnt: Option<Duration>,
     /// The first of these since it was last started anew.
@@ -125,6 +149,10 @@ pub(super) struct Truth {
     /// Manifests that an editor is in the middle of, with the pod of before.
     pub(super) half_written: BTreeMap<PathBuf, String>,
     pub(super) life: u32,
+    /// Listings of the folder, documents that were fetched, and changes that the API server told, in all lives.
+    pub(super) listings: u32,
+    pub(super) documents: u32,
+    pub(super) api_changes: u32,
     pub(super) listed_in_life: bool,
     pub(super) fetched_in_life: bool,
     pub(super) has_http: bool,
@@ -192,6 +220,12 @@ impl Truth {
     pub(super) fn ready_sandboxes(&self, uid: &str) -> usize {
         let of_pod = self.sandboxes.values().filter(|sandbox| sandbox.uid == uid);
         of_pod.filter(|sandbox| sandbox.is_ready).count()
+    }
+
+    /// Whether anything of the pod lives that the agent knows. What a call has made that was given up it may not have seen.
+    pub(super) fn lives(&self, uid: &str) -> bool {
+        let mut sandboxes = self.sandboxes.values().filter(|sandbox| sandbox.uid == uid);
+        self.running(uid).next().is_some() || sandboxes.any(|sandbox| sandbox.is_ready && !sandbox.is_late)
     }
 
     pub(super) fn has_all_sources(&self) -> bool {

@@ -68,6 +68,7 @@ impl SimRuntime {
             id: id.clone(),
             uid: metadata.uid,
             attempt: metadata.attempt,
+            is_late: *work.caller.borrow(),
         });
         runtime.emit(&id, v1::ContainerEventType::ContainerCreatedEvent);
         runtime.emit(&id, v1::ContainerEventType::ContainerStartedEvent);

@@ -6,9 +6,6 @@ use rubelet_sim::{Run, run_seed};
 
 /// `make soak` runs 100,000; these fit into two minutes of an unoptimised build on two cores.
 const SEEDS: u64 = 200;
-/// These show a mistake that is known and not mended yet: after a restart a pod that lived before can be adopted after a new one has
-/// taken its room, so that the node is over-committed until one of them ends.
-const KNOWN_OVERCOMMIT: [u64; 1] = [25];
 
 #[test]
 fn seeds_hold() {
@@ -23,9 +20,7 @@ fn seeds_hold() {
                     return failed;
                 }
                 let outcome = run_seed(seed, Run::default());
-                if let Some(failure) = outcome.failure
-                    && !(KNOWN_OVERCOMMIT.contains(&seed) && failure.contains("are taken"))
-                {
+                if let Some(failure) = outcome.failure {
                     let trace = outcome.trace.text(60);
                     failed.push(format!("seed {seed}: {failure}\n{trace}\nreplay: cargo run -p rubelet-sim -- --seed {seed} --log"));
                 }
