@@ -122,16 +122,20 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use bytes::Bytes;
     use http::StatusCode;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf};
     use tokio::sync::{mpsc, watch};
     use tokio::task::JoinHandle;
 
     use super::*;
     use crate::response::{stream, text};
 
-    /// `/small`, `/large`, and `/silent`, whose answer never comes to its end.
+    /// `/small`, `/large`, `/pieces`, and `/silent`, whose answer never comes to its end.
     struct Paths(mpsc::Sender<Bytes>);
 
     #[async_trait]
@@ -147,6 +151,12 @@ mod tests {
                         kept.closed().await;
                         drop(sender);
                     });
+                    stream(receiver)
+                }
+                "/pieces" => {
+                    let (sender, receiver) = mpsc::channel(2);
+                    sender.try_send(Bytes::from_static(b"one\n")).unwrap();
+                    sender.try_send(Bytes::from_static(b"two\n")).unwrap();
                     stream(receiver)
                 }
                 _ => text(StatusCode::OK, "ok"),
@@ -214,5 +224,91 @@ mod tests {
             client.read_exact(&mut [0; 4096]).await.unwrap();
         }
         assert!(!served.is_finished());
+    }
+
+    /// A stream that seals what was written when it is flushed, as TLS does with its records. Of writing and of flushing the
+    /// first so many tries have to be repeated.
+    struct Sealing {
+        stream: DuplexStream,
+        open: Vec<u8>,
+        records: Arc<Mutex<Vec<Vec<u8>>>>,
+        refusals: (u32, u32),
+    }
+
+    fn is_refused(left: &mut u32, context: &Context<'_>) -> bool {
+        let is_refused = *left > 0;
+        if is_refused {
+            *left -= 1;
+            context.waker().wake_by_ref();
+        }
+        is_refused
+    }
+
+    impl AsyncRead for Sealing {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        }
+    }
+
+    impl AsyncWrite for Sealing {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            if is_refused(&mut self.refusals.0, context) {
+                return Poll::Pending;
+            }
+            self.open.extend_from_slice(bytes);
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            if is_refused(&mut self.refusals.1, context) {
+                return Poll::Pending;
+            }
+            let record = std::mem::take(&mut self.open);
+            if !record.is_empty() {
+                self.records.lock().unwrap().push(record);
+            }
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_stream_is_never_in_one_record_with_its_last_piece() {
+        for refusals in [(0, 0), (3, 0), (0, 3), (2, 5)] {
+            let (mut client, server) = tokio::io::duplex(1024);
+            let records = Arc::default();
+            let stream = Sealing {
+                stream: server,
+                open: Vec::new(),
+                records: Arc::clone(&records),
+                refusals,
+            };
+            let request = b"GET /pieces HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            client.write_all(request).await.unwrap();
+            let (sender, _receiver) = mpsc::channel(1);
+            let (_stop, stopping) = watch::channel(false);
+            let handler: Arc<dyn Handler> = Arc::new(Paths(sender));
+            serve(stream, Peer::default(), handler, Stopping::new(stopping), None).await;
+            let records = records.lock().unwrap().clone();
+            let all = records.concat();
+            assert!(
+                all.ends_with(b"4\r\none\n\r\n4\r\ntwo\n\r\n0\r\n\r\n"),
+                "{}",
+                String::from_utf8_lossy(&all)
+            );
+            let last = records.last().map(|record| String::from_utf8_lossy(record));
+            assert_eq!(last.as_deref(), Some("0\r\n\r\n"), "{refusals:?}");
+        }
     }
 }

@@ -8,11 +8,13 @@
 //!   Idle ────────────────► Head ─────────────────────► Busy ─────────────────────► Idle
 //!   90 s                   30 s                        4 h, and 2 min without a byte taken
 //! ```
+//!
+//! It also knows whether what was given to the connection is on its way: see [`Pace::poll_flushed`].
 
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -40,11 +42,19 @@ struct State {
     stalled_since: Option<Instant>,
 }
 
+/// What was given to the connection and may still lie in its buffers.
+#[derive(Debug, Default)]
+struct Unflushed {
+    is_there: bool,
+    waiter: Option<Waker>,
+}
+
 /// Shared by a connection's stream, its requests and whoever watches the clock.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    // Held for a few assignments, never across an await.
+    // Both are held for a few assignments, never across an await.
     state: Mutex<State>,
+    unflushed: Mutex<Unflushed>,
 }
 
 impl Pace {
@@ -55,6 +65,7 @@ impl Pace {
                 since: Instant::now(),
                 stalled_since: None,
             }),
+            unflushed: Mutex::default(),
         })
     }
 
@@ -93,6 +104,37 @@ impl Pace {
         if state.phase == Phase::Idle && went_on {
             // The end of an answer may be on its way long after the answer was made.
             state.since = now;
+        }
+    }
+
+    fn unflushed(&self) -> MutexGuard<'_, Unflushed> {
+        self.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A piece of an answer is in the connection's hands.
+    pub(crate) fn piece_given(&self) {
+        self.unflushed().is_there = true;
+    }
+
+    /// Waits until every piece that was given is out of the connection's buffers.
+    pub(crate) fn poll_flushed(&self, context: &Context<'_>) -> Poll<()> {
+        let mut unflushed = self.unflushed();
+        if unflushed.is_there {
+            unflushed.waiter = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    /// The connection flushes its stream only when its own buffers are empty.
+    fn flushed(&self) {
+        let waiter = {
+            let mut unflushed = self.unflushed();
+            unflushed.is_there = false;
+            unflushed.waiter.take()
+        };
+        if let Some(waiter) = waiter {
+            waiter.wake();
         }
     }
 
@@ -152,6 +194,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for PacedStream<T> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(context);
         self.pace.wrote(result.is_pending());
+        if result.is_ready() {
+            self.pace.flushed();
+        }
         result
     }
 

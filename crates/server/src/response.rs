@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -94,13 +94,22 @@ impl HttpBody for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut self.content {
-            Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Content::Pieces(receiver) => receiver
-                .poll_recv(context)
-                .map(|piece| piece.map(|bytes| Ok(Frame::data(bytes)))),
-        }
+        let Self { content, busy, .. } = &mut *self;
+        let piece = match content {
+            Content::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
+            Content::Pieces(receiver) => {
+                let piece = ready!(receiver.poll_recv(context));
+                match (&piece, busy) {
+                    (Some(_), Some(pace)) => pace.piece_given(),
+                    // The end goes out behind the last piece and never in one record with it: a reader in Go gets both at
+                    // once then, and the API server's way of logs over a websocket drops a piece that comes with the end.
+                    (None, Some(pace)) => ready!(pace.poll_flushed(context)),
+                    (_, None) => {}
+                }
+                piece
+            }
+        };
+        Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {

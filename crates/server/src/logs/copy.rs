@@ -184,7 +184,7 @@ impl Copying {
             () = self.sender.closed() => return Err(Ended::Abandoned),
             () = followed.stopping.begun() => return Err(Ended::Abandoned),
             // Cancel-safe: the file is read again in any case.
-            hint = hint => matches!(hint, Some(Ok(()))),
+            hint = hint => matches!(hint, Some(Ok(_))),
             () = tokio::time::sleep(LOOK_INTERVAL) => true,
         };
         if !is_watched {

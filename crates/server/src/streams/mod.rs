@@ -268,7 +268,7 @@ impl Streams {
             ))
         };
         let container = running_container(observed.as_deref(), target.container).ok_or_else(missing)?;
-        if target.is_another(&pod) {
+        if target.is_another(&pod, self.pods.as_ref()) {
             return Err(Problem::internal(&format!("pod {full_name} not found")));
         }
         // A process has a terminal from its start or never: the pod decides, not the client.
@@ -288,7 +288,7 @@ impl Streams {
     async fn prepare_port_forward(&self, target: &Target<'_>, head: &Parts) -> Result<String, Problem> {
         let ports = ports(&head.headers, &query(head)).map_err(Problem::bad_request)?;
         let pod = target.find_pod(self.pods.as_ref()).await?;
-        if target.is_another(&pod) {
+        if target.is_another(&pod, self.pods.as_ref()) {
             return Err(Problem::new(StatusCode::NOT_FOUND, "pod not found".to_owned()));
         }
         let observed = observe(&pod, self.pods.as_ref()).await?;

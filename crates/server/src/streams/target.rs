@@ -71,7 +71,7 @@ impl<'a> Target<'a> {
             .collect();
         // Two of a name can be there while the elder ends: the one that was meant, else the one that stays.
         named.sort_by_key(|pod| {
-            let is_meant = self.uid.is_some() && pod.metadata.uid.as_deref() == self.uid;
+            let is_meant = self.uid.is_some() && !self.is_another(pod, pods);
             (!is_meant, pod.metadata.deletion_timestamp.is_some())
         });
         named.into_iter().next().ok_or_else(|| {
@@ -80,10 +80,10 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Whether the path names another pod than the one that was found.
-    pub(super) fn is_another(&self, pod: &Pod) -> bool {
-        self.uid
-            .is_some_and(|uid| pod.metadata.uid.as_deref() != Some(uid))
+    /// Whether the path names another pod than the one that was found. The API server names a static pod by its mirror.
+    pub(super) fn is_another(&self, pod: &Pod, pods: &dyn PodView) -> bool {
+        let meant = self.uid.map(|uid| pods.uid_on_node(uid));
+        meant.is_some_and(|meant| pod.metadata.uid.as_deref() != Some(meant.as_str()))
     }
 }
 

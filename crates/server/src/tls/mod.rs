@@ -156,7 +156,7 @@ impl TlsSetup {
                 () = stopping.begun() => return,
                 // Cancel-safe: a hint only says to look, and looking is done below.
                 hint = hints.next() => {
-                    if !matches!(hint, Some(Ok(()))) {
+                    if !matches!(hint, Some(Ok(_))) {
                         // The watch is gone, e.g. with its directory; the interval goes on, then a new watch.
                         hints = Box::pin(futures_util::stream::pending());
                     }

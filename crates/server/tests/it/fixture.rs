@@ -14,7 +14,7 @@ use rubelet_config::{Files, HostFacts, Invocation, Settings, load};
 use rubelet_host::clock::HostClock;
 use rubelet_host::files::HostFiles;
 use rubelet_model::explanation::PodExplanation;
-use rubelet_model::observation::PodObservation;
+use rubelet_model::observation::{PodObservation, PodUid};
 use rubelet_ports::api::Reviewer;
 use rubelet_ports::{Clock, NoAnswer, PodView, RuntimeError, RuntimeWriter};
 use rubelet_server::{ListenOptions, ServeOptions, Server, ServerError, ServerHandle, ServingCertificate};
@@ -32,6 +32,8 @@ pub(crate) struct FakePods {
     pub(crate) explanations: Mutex<Vec<PodExplanation>>,
     pub(crate) records: Mutex<BTreeMap<String, Value>>,
     pub(crate) sync_loop_problem: Mutex<Option<String>>,
+    /// UIDs of pods on the node by those of their mirrors.
+    pub(crate) mirrors: Mutex<BTreeMap<String, String>>,
 }
 
 impl FakePods {
@@ -61,6 +63,11 @@ impl PodView for FakePods {
 
     async fn events(&self) -> Result<Vec<Value>, NoAnswer> {
         Ok(vec![json!({ "reason": "Started" })])
+    }
+
+    fn uid_on_node(&self, uid: &str) -> PodUid {
+        let mirrors = self.mirrors.lock().unwrap();
+        PodUid::from(mirrors.get(uid).map_or(uid, String::as_str))
     }
 
     fn sync_loop_health(&self) -> Result<(), String> {

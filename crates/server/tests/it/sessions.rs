@@ -63,6 +63,8 @@ async fn start(setup: Setup<'_>, path: &str) -> Result<(Running, StreamingServer
     let streaming = StreamingServer::start().await?;
     let running = setup.start().await?;
     set_pod(&running.pods)?;
+    let mirror = ("mirror".to_owned(), "u".to_owned());
+    running.pods.mirrors.lock().unwrap().extend([mirror]);
     running.runtime.serve_sessions_at(streaming.address(path));
     Ok((running, streaming))
 }
@@ -158,6 +160,13 @@ fn the_runtime_is_asked_for_what_the_client_wants() {
             ),
             ("POST", "/portForward/default/web", spdy, forward(&[])),
             ("POST", "/portForward/default/web/u?port=x", spdy, forward(&[])),
+            ("POST", "/portForward/default/web/mirror", spdy, forward(&[])),
+            (
+                "POST",
+                "/attach/default/web/mirror/main?output=1&error=1",
+                spdy,
+                attach("c-main", true),
+            ),
             (
                 "GET",
                 "/portForward/default/web?port=80&port=81,82",
