@@ -41,7 +41,7 @@ pub(crate) struct Delivered {
 /// The newest report of a pod.
 pub(crate) struct Entry {
     pub(crate) name: PodName,
-    /// Which of two static pods of one name counts: the later one.
+    /// Which of two static pods of one name counts: the elder, until nothing of it is left. The other one does not run before.
     born: u64,
     pub(crate) report: PodReport,
     pub(crate) version: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Table {
     pub(crate) mirrors: BTreeMap<PodName, MirrorState>,
     pub(crate) queue: Queue,
     pub(crate) outage: Outage,
-    /// Static pods by name, the later one last.
+    /// Static pods by name, the eldest first.
     statics: BTreeMap<PodName, BTreeMap<u64, PodUid>>,
     node: Option<Arc<Node>>,
     sources_are_ready: bool,
@@ -168,7 +168,7 @@ impl Table {
         self.queue.remove(&Key::Status(uid.clone()));
         if let Some(of_name) = self.statics.get_mut(&entry.name) {
             of_name.remove(&entry.born);
-            let next = of_name.values().next_back().cloned();
+            let next = of_name.values().next().cloned();
             if of_name.is_empty() {
                 self.statics.remove(&entry.name);
             }
@@ -252,7 +252,7 @@ impl Table {
 
     /// The static pod of this name that counts.
     fn static_of(&self, name: &PodName) -> Option<&PodUid> {
-        self.statics.get(name)?.values().next_back()
+        self.statics.get(name)?.values().next()
     }
 
     /// The API object that an entry's status belongs to.

@@ -81,22 +81,52 @@ fn a_mirror_that_is_deleted_comes_back_at_once() {
 }
 
 #[test]
-fn a_changed_static_pod_gets_another_mirror() {
-    let (bed, _) = mirrored();
-    // The old one is still ending when the new one is known.
-    let changed = static_pod("web", "h2");
-    bed.report(&changed, &status("Pending", 0, false));
-    bed.until("replaced", |bed| hash_of(&bed.api.pod("web")) == Some("h2"));
-    bed.report_as(&static_pod("web", "h1"), &status("Succeeded", 9, false), true);
-    bed.pass(SECOND * 5);
+fn a_changed_static_pod_gets_its_mirror_when_the_old_one_has_ended() {
+    let (bed, old) = mirrored();
+    bed.reporter.sources_are_ready();
+    bed.api.calls();
+    // The old one is still ending when the new one is known, and that one is changed twice more meanwhile.
+    for hash in ["h2", "h3", "h4"] {
+        bed.report(&static_pod("web", hash), &status("Pending", 0, false));
+        bed.pass(SECOND * 5);
+        if hash != "h4" {
+            bed.forget(hash);
+        }
+    }
+    bed.report(&old, &status("Running", 7, false));
+    bed.until("delivered", |bed| restarts(&bed.api.pod("web")) == Some(7));
+    let mirror = bed.api.pod("web");
     assert_eq!(
-        bed.api.pod("web")["status"]["phase"],
-        "Pending",
-        "the old one has no mirror any more"
+        (&mirror["metadata"]["uid"], hash_of(&mirror)),
+        (&json!("mirror-1"), Some("h1"))
     );
+    assert_eq!(
+        bed.api.calls(),
+        ["patch web"],
+        "nobody touched the mirror of the pod that ends"
+    );
+    bed.report_as(&old, &status("Succeeded", 9, false), true);
+    bed.until("its end is shown", |bed| {
+        bed.api.pod("web")["status"]["phase"] == "Succeeded"
+    });
+    assert_eq!(hash_of(&bed.api.pod("web")), Some("h1"));
     bed.forget("h1");
-    bed.report(&changed, &running(4));
+    bed.until("replaced", |bed| {
+        let pod = bed.api.pod("web");
+        hash_of(&pod) == Some("h4") && pod["status"]["phase"] == "Pending"
+    });
+    bed.report(&static_pod("web", "h4"), &running(4));
     bed.until("delivered", |bed| restarts(&bed.api.pod("web")) == Some(4));
+}
+
+#[test]
+fn the_mirror_of_a_pod_that_ends_comes_back_too() {
+    let (bed, _) = mirrored();
+    bed.report(&static_pod("web", "h2"), &status("Pending", 0, false));
+    bed.api.user_removes("web");
+    bed.until("back", |bed| hash_of(&bed.api.pod("web")) == Some("h1"));
+    bed.forget("h1");
+    bed.until("replaced", |bed| hash_of(&bed.api.pod("web")) == Some("h2"));
 }
 
 #[test]
