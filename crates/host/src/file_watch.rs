@@ -1,21 +1,25 @@
 //! Hints that something in a folder or a file has changed, from inotify.
 //!
-//! Owns one inotify queue per watch. A hint says nothing but "look again". Writing into a file gives its hint when the writer
-//! closes it, so that nobody is sent to look at half a file; files that appear by link or rename are complete and give theirs
-//! at once. For a file its folder is watched, because editors replace files.
+//! Owns one inotify queue per watch. A hint says "look again", and which names were taken away: a look cannot see that of a
+//! file that is there again. Writing into a file gives its hint when the writer closes it, so that nobody is sent to look at
+//! half a file; files that appear by link or rename are complete and give theirs at once. For a file its folder is watched,
+//! because editors replace files.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::task::{Poll, ready};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::unfold;
-use rubelet_ports::{FileError, FileErrorKind, WatchStream};
+use rubelet_ports::{FileError, FileErrorKind, Removal, WatchHint, WatchStream};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -27,12 +31,18 @@ use crate::files::watch_call;
 
 /// New entries that are looked at one by one; more of them are a hint without looking.
 const MAX_CREATED: usize = 16;
+/// Names that were taken away are told up to this many at a time; whoever looks sees the rest.
+const MAX_REMOVED: usize = 4096;
+/// How long the second half of a rename may come after the first: the kernel writes them one after the other.
+const RENAME_WAIT: Duration = Duration::from_millis(5);
 
 /// The queue, the watched folder, and the only name of interest in it.
 struct Watch {
     queue: AsyncFd<OwnedFd>,
     folder: PathBuf,
     only: Option<OsString>,
+    /// The folder itself is gone: what to say after the last hint.
+    ended: Option<&'static str>,
 }
 
 enum State {
@@ -46,6 +56,9 @@ enum State {
 struct Batch {
     hint: bool,
     created: Vec<OsString>,
+    removed: Vec<Removal>,
+    /// A rename whose second half is missing yet: its cookie and its place among the removed.
+    half_rename: Option<(u32, usize)>,
     /// The folder itself is gone.
     ended: Option<&'static str>,
 }
@@ -55,11 +68,11 @@ pub(crate) fn watch(pool: BlockingPool, path: PathBuf) -> WatchStream {
     let stream = unfold(first, |(state, pool, path)| async move {
         let (item, state) = match state {
             State::Start => match start(&pool, &path).await {
-                Ok(watch) => (Ok(()), State::Watching(Box::new(watch))),
+                Ok(watch) => (Ok(WatchHint::default()), State::Watching(Box::new(watch))),
                 Err(error) => (Err(error), State::End),
             },
-            State::Watching(watch) => match next_hint(&pool, &watch, &path).await {
-                Ok(()) => (Ok(()), State::Watching(watch)),
+            State::Watching(mut watch) => match next_hint(&pool, &mut watch, &path).await {
+                Ok(hint) => (Ok(hint), State::Watching(watch)),
                 Err(error) => (Err(error), State::End),
             },
             State::End => return None,
@@ -72,7 +85,12 @@ pub(crate) fn watch(pool: BlockingPool, path: PathBuf) -> WatchStream {
 async fn start(pool: &BlockingPool, path: &Path) -> Result<Watch, FileError> {
     let (queue, folder, only) = watch_call(pool, path, |path| open_queue(&path)).await?;
     let queue = register(queue).map_err(failed(path, "watch"))?;
-    Ok(Watch { queue, folder, only })
+    Ok(Watch {
+        queue,
+        folder,
+        only,
+        ended: None,
+    })
 }
 
 /// Registers with the runtime's poller, which does not block.
@@ -110,49 +128,71 @@ fn open_queue(path: &Path) -> Result<(OwnedFd, PathBuf, Option<OsString>), FileE
 }
 
 /// Waits for events that mean something.
-async fn next_hint(pool: &BlockingPool, watch: &Watch, path: &Path) -> Result<(), FileError> {
+async fn next_hint(pool: &BlockingPool, watch: &mut Watch, path: &Path) -> Result<WatchHint, FileError> {
     loop {
-        let mut ready = watch.queue.readable().await.map_err(failed(path, "watch"))?;
-        let read = ready.try_io(|queue| drain(queue.get_ref(), watch.only.as_deref()));
-        let batch = match read {
-            Ok(batch) => batch.map_err(failed(path, "watch"))?,
-            // The poller was wrong.
-            Err(_) => continue,
-        };
-        if let Some(what) = batch.ended {
+        if let Some(what) = watch.ended {
             return Err(refused(path, FileErrorKind::NotFound, what));
         }
+        let mut batch = Batch::default();
+        read_events(watch, &mut batch)
+            .await
+            .map_err(failed(path, "watch"))?;
+        if batch.half_rename.is_some() {
+            // Not in time: then it was moved to another folder.
+            let rest = tokio::time::timeout(RENAME_WAIT, read_events(watch, &mut batch)).await;
+            rest.unwrap_or(Ok(())).map_err(failed(path, "watch"))?;
+        }
+        watch.ended = batch.ended;
         if batch.hint || batch.created.len() > MAX_CREATED {
-            return Ok(());
+            return Ok(WatchHint {
+                removed: batch.removed,
+            });
         }
         if !batch.created.is_empty() && any_complete(pool, watch, batch.created).await {
-            return Ok(());
+            return Ok(WatchHint::default());
         }
     }
 }
 
-/// Reads all events that are there.
-fn drain(queue: &OwnedFd, only: Option<&OsStr>) -> io::Result<Batch> {
+/// Reads all events that are there, and waits while there are none. Every poll reads, so that whoever does not want to wait
+/// gets what has happened by then and not what the poller knows of.
+async fn read_events(watch: &Watch, batch: &mut Batch) -> io::Result<()> {
+    poll_fn(|context| {
+        loop {
+            match drain(watch.queue.get_ref(), watch.only.as_deref(), batch) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
+            }
+            ready!(watch.queue.poll_read_ready(context))?.clear_ready();
+        }
+    })
+    .await
+}
+
+/// Reads all events that are there; that there are none is an error.
+fn drain(queue: &OwnedFd, only: Option<&OsStr>, batch: &mut Batch) -> io::Result<()> {
     let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
     let mut reader = inotify::Reader::new(queue, &mut buffer);
-    let mut batch = Batch::default();
     let mut any = false;
     loop {
         match reader.next() {
             Ok(event) => {
                 any = true;
                 let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
-                batch.add(event.events(), name, only);
+                batch.add(event.events(), event.cookie(), name, only);
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) if any => return Ok(batch),
+            Err(Errno::AGAIN) if any => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
     }
 }
 
 impl Batch {
-    fn add(&mut self, flags: ReadFlags, name: Option<&OsStr>, only: Option<&OsStr>) {
+    fn add(&mut self, flags: ReadFlags, cookie: u32, name: Option<&OsStr>, only: Option<&OsStr>) {
+        if flags.contains(ReadFlags::MOVED_TO) {
+            self.complete_rename(cookie, name);
+        }
         if flags.contains(ReadFlags::MOVE_SELF) {
             self.ended = Some("the watched folder was moved away");
         } else if flags.contains(ReadFlags::UNMOUNT) {
@@ -169,6 +209,32 @@ impl Batch {
             }
         } else {
             self.hint = true;
+            if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                self.taken_away(flags.contains(ReadFlags::MOVED_FROM).then_some(cookie), name);
+            }
+        }
+    }
+
+    /// Names that are no text are no manifests and are left out, as they are in lists.
+    fn taken_away(&mut self, rename: Option<u32>, name: Option<&OsStr>) {
+        let Some(name) = name.and_then(OsStr::to_str) else {
+            return;
+        };
+        if self.removed.len() < MAX_REMOVED {
+            let half = rename.map(|cookie| (cookie, self.removed.len()));
+            self.half_rename = half.or(self.half_rename);
+            self.removed.push(Removal {
+                name: name.to_owned(),
+                renamed_to: None,
+            });
+        }
+    }
+
+    fn complete_rename(&mut self, cookie: u32, name: Option<&OsStr>) {
+        if let Some((_, place)) = self.half_rename.take_if(|(half, _)| *half == cookie)
+            && let Some(removal) = self.removed.get_mut(place)
+        {
+            removal.renamed_to = name.and_then(OsStr::to_str).map(str::to_owned);
         }
     }
 }
@@ -198,7 +264,7 @@ mod tests {
         let check =
             |flags: ReadFlags, name: Option<&str>, only: Option<&str>, expected: (bool, usize, bool)| {
                 let mut batch = Batch::default();
-                batch.add(flags, name.map(OsStr::new), only.map(OsStr::new));
+                batch.add(flags, 0, name.map(OsStr::new), only.map(OsStr::new));
                 let got = (batch.hint, batch.created.len(), batch.ended.is_some());
                 assert_eq!(got, expected, "{flags:?} {name:?} {only:?}");
             };
@@ -214,11 +280,43 @@ mod tests {
         check(ReadFlags::CREATE, Some("a"), None, look);
         check(ReadFlags::CREATE, Some("b"), Some("a"), nothing);
         check(ReadFlags::DELETE, Some("a"), None, hint);
+        check(ReadFlags::DELETE, Some("b"), Some("a"), nothing);
         check(ReadFlags::ATTRIB, None, None, hint);
         check(ReadFlags::DELETE_SELF, None, None, end);
         check(ReadFlags::MOVE_SELF, None, Some("a"), end);
         check(ReadFlags::UNMOUNT, None, None, end);
         check(ReadFlags::IGNORED, None, None, end);
         check(ReadFlags::QUEUE_OVERFLOW, None, Some("a"), hint);
+    }
+
+    #[test]
+    fn what_is_taken_away_is_named() {
+        let check =
+            |events: &[(ReadFlags, u32, &str)], only: Option<&str>, expected: &[(&str, Option<&str>)]| {
+                let mut batch = Batch::default();
+                for (flags, cookie, name) in events {
+                    batch.add(*flags, *cookie, Some(OsStr::new(name)), only.map(OsStr::new));
+                }
+                let got: Vec<_> = batch
+                    .removed
+                    .iter()
+                    .map(|removal| (removal.name.as_str(), removal.renamed_to.as_deref()))
+                    .collect();
+                assert_eq!(got, expected, "{events:?}");
+            };
+        let (gone, from, to) = (ReadFlags::DELETE, ReadFlags::MOVED_FROM, ReadFlags::MOVED_TO);
+        let written = ReadFlags::CLOSE_WRITE;
+        check(&[(written, 0, "a")], None, &[]);
+        check(&[(gone, 0, "a"), (written, 0, "a")], None, &[("a", None)]);
+        check(&[(to, 1, "a")], None, &[]);
+        check(&[(from, 1, "a")], None, &[("a", None)]);
+        check(&[(from, 1, "a"), (to, 1, "a~")], None, &[("a", Some("a~"))]);
+        check(&[(from, 1, "a"), (to, 1, "a~")], Some("a"), &[("a", Some("a~"))]);
+        check(&[(from, 1, "a"), (to, 2, "b")], None, &[("a", None)]);
+        check(
+            &[(from, 1, ".new"), (to, 1, "a"), (gone, 0, "b")],
+            None,
+            &[(".new", Some("a")), ("b", None)],
+        );
     }
 }

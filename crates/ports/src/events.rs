@@ -69,6 +69,14 @@ pub trait NodeEventRecorder: Send + Sync {
     fn record_node(&self, event: NodeEvent);
 }
 
+/// Where nobody is told of the node.
+#[derive(Clone, Copy, Debug)]
+pub struct NoNodeEvents;
+
+impl NodeEventRecorder for NoNodeEvents {
+    fn record_node(&self, _: NodeEvent) {}
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeEvent {
     pub event_type: EventType,

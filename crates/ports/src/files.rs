@@ -57,8 +57,24 @@ pub struct DirectoryEntry {
     pub kind: FileKind,
 }
 
-/// Something in a watched place may have changed: look again. The stream ends after an error.
-pub type WatchStream = BoxStream<'static, Result<(), FileError>>;
+/// A name that was taken out of a watched folder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Removal {
+    pub name: String,
+    /// The name that it got instead, in the same folder. Without one it was deleted or moved elsewhere.
+    pub renamed_to: Option<String>,
+}
+
+/// Something in a watched place may have changed: look again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchHint {
+    /// What was taken away since the last hint, as far as that is known; it may be there again. A file that another one was
+    /// renamed over is not taken away.
+    pub removed: Vec<Removal>,
+}
+
+/// Hints. The stream ends after an error.
+pub type WatchStream = BoxStream<'static, Result<WatchHint, FileError>>;
 
 /// Calls that change nothing. All follow symlinks in `path`, except where said.
 #[async_trait]

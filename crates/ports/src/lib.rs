@@ -36,8 +36,11 @@ pub use dial::{
     BODY_LIMIT_BYTES, ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,
     HttpPurpose, HttpScheme, PortError, container_port, host_and_port,
 };
-pub use events::{EventRecorder, EventType, NodeEvent, NodeEventRecorder, PodEvent};
-pub use files::{DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, WatchStream};
+pub use events::{EventRecorder, EventType, NoNodeEvents, NodeEvent, NodeEventRecorder, PodEvent};
+pub use files::{
+    DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Removal, WatchHint,
+    WatchStream,
+};
 pub use host_addresses::{AddressError, AddressReader, HostAddresses};
 pub use http_fetch::{FetchError, HttpFetcher};
 pub use image::{ImageReader, ImageWriter};

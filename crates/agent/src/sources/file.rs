@@ -1,8 +1,9 @@
 //! The source of pods in files: a folder of manifests, or one.
 //!
 //! Owns when to look: after each hint of the watch, and every interval in any case. A look reads everything anew, so that no
-//! hint can be wrong, and whatever happened since is in it. The first hint is followed at once; while hints keep coming the
-//! looks get further apart.
+//! hint can be wrong, and whatever happened since is in it. Only that a file was taken away and is there again no look can see:
+//! that a hint tells, and then the set without its pod comes first. The first hint is followed at once; while hints keep coming
+//! the looks get further apart.
 //!
 //! ```text
 //!            hint                       interval over
@@ -16,23 +17,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_ports::{
-    Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, Moment, WatchStream,
-};
+use rubelet_ports::{Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, Moment, Removal};
 use tokio::sync::mpsc;
 
+use super::file_watch::{ManifestWatch, Wake};
 use super::manifests::{Found, Line, Manifests};
 use super::{MAX_MANIFEST_BYTES, Source, SourcePorts, SourceSet, SourceSettings};
 use crate::settings::FileSource;
 use rubelet_ports::Complaint;
 
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(20);
-/// The pause after a look while hints keep coming: it doubles from the first to the last.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LAST_PAUSE: Duration = Duration::from_millis(200);
+/// Looks for one set: a file that is taken away during a look makes it worth nothing.
+const MAX_LOOKS: usize = 3;
 /// An interval of zero would be a busy loop.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -46,6 +42,8 @@ pub(super) struct FileActor {
     sent: Option<Vec<Arc<Pod>>>,
     /// The last set that was sent had everything.
     sent_complete: bool,
+    /// Pods whose file was taken away since a set was sent. If it is there again, its pod begins anew.
+    taken_away: BTreeSet<String>,
     /// Something could not be read at this look, and what it held before is not known either.
     is_in_the_dark: bool,
     /// Copies of editors that were told of.
@@ -56,25 +54,6 @@ pub(super) struct FileActor {
     path_complaint: Complaint,
     watch_complaint: Complaint,
     look_again: Option<Moment>,
-}
-
-/// The watch and what is known of it.
-struct Watch {
-    stream: Option<WatchStream>,
-    /// It has given its first hint.
-    stands: bool,
-    retry_at: Option<Moment>,
-    retry_delay: Duration,
-    /// Hints are not taken before this.
-    paused_until: Moment,
-    pause: Duration,
-}
-
-enum Wake {
-    Hint,
-    WatchEnded(Option<FileError>),
-    Timer,
-    NobodyListens,
 }
 
 impl FileActor {
@@ -94,6 +73,7 @@ impl FileActor {
             manifests: Manifests::new(&settings.node_name, Arc::clone(&settings.gate)),
             sent: None,
             sent_complete: false,
+            taken_away: BTreeSet::new(),
             is_in_the_dark: false,
             copies: BTreeSet::new(),
             is_folder: false,
@@ -105,20 +85,14 @@ impl FileActor {
 
     /// Runs until nobody receives the sets.
     pub(super) async fn run(mut self) {
-        let mut watch = Watch {
-            stream: Some(self.files.watch(&self.path)),
-            stands: false,
-            retry_at: None,
-            retry_delay: FIRST_RETRY,
-            paused_until: Moment::default(),
-            pause: FIRST_PAUSE,
-        };
+        let mut watch = ManifestWatch::new(self.files.watch(&self.path));
         let mut next_relist = self.clock.moment().plus(self.interval);
         loop {
             let is_look = match self.wake(&mut watch, next_relist).await {
                 Wake::NobodyListens => return,
-                Wake::Hint => {
+                Wake::Hint(removed) => {
                     watch.stood(self.clock.moment());
+                    self.note_removals(removed);
                     true
                 }
                 Wake::WatchEnded(error) => {
@@ -132,86 +106,97 @@ impl FileActor {
             }
             if is_look {
                 next_relist = self.clock.moment().plus(self.interval);
-                watch.paused_until = self.clock.moment().plus(watch.pause);
+                watch.looked(self.clock.moment());
             }
         }
     }
 
     /// Waits for the next reason to do something. Each arm may be dropped: the stream keeps its events, timers are made anew.
-    async fn wake(&self, watch: &mut Watch, next_relist: Moment) -> Wake {
+    async fn wake(&self, watch: &mut ManifestWatch, next_relist: Moment) -> Wake {
         let now = self.clock.moment();
-        let times = [Some(next_relist), self.look_again, watch.retry_at];
+        let times = [Some(next_relist), self.look_again, watch.retry_at()];
         let timer = times.into_iter().flatten().min().unwrap_or(next_relist);
-        let pause = watch.paused_until.since(now);
-        let hint = async {
-            if !pause.is_zero() {
-                self.clock.sleep(pause).await;
-            }
-            match &mut watch.stream {
-                Some(stream) => stream.next().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             () = self.output.closed() => Wake::NobodyListens,
-            item = hint => match item {
-                Some(Ok(())) => Wake::Hint,
-                Some(Err(error)) => Wake::WatchEnded(Some(error)),
-                None => Wake::WatchEnded(None),
-            },
+            wake = watch.next(self.clock.as_ref()) => wake,
             () = self.clock.sleep(timer.since(now)) => Wake::Timer,
         }
     }
 
     /// Whether the time has come to look. A watch that stands is made anew with each relist: the path may lead elsewhere by
     /// now, and its first hint brings the look.
-    fn timer(&mut self, watch: &mut Watch, next_relist: Moment) -> bool {
+    fn timer(&mut self, watch: &mut ManifestWatch, next_relist: Moment) -> bool {
         let now = self.clock.moment();
-        if watch.retry_at.is_some_and(|at| at <= now) {
-            watch.retry_at = None;
-            watch.stream = Some(self.files.watch(&self.path));
-            watch.stands = false;
+        if watch.retry_at().is_some_and(|at| at <= now) {
+            watch.renew(self.files.watch(&self.path), now);
         }
         let is_relist = next_relist <= now;
-        if is_relist && watch.stands {
-            watch.stream = Some(self.files.watch(&self.path));
-            watch.stands = false;
-            watch.paused_until = now;
+        if is_relist && watch.stands() {
+            // The old one may know something that no look can see.
+            let removed = watch.take_ready();
+            self.note_removals(removed);
+            watch.renew(self.files.watch(&self.path), now);
             return false;
         }
         is_relist || self.look_again.is_some_and(|at| at <= now)
     }
 
-    fn watch_ended(&mut self, watch: &mut Watch, error: Option<FileError>) {
+    fn watch_ended(&mut self, watch: &mut ManifestWatch, error: Option<FileError>) {
         let now = self.clock.moment();
-        watch.stream = None;
-        watch.stands = false;
-        watch.retry_at = Some(now.plus(watch.retry_delay));
-        match error {
-            // A path that is not there is looked for every second; the look tells of it.
-            Some(error) if error.is_not_found() => watch.retry_delay = FIRST_RETRY,
-            error => {
-                watch.retry_delay = (watch.retry_delay * 2).min(LAST_RETRY);
-                let problem = error.map_or_else(|| "the watch has ended".to_owned(), |error| error.message);
-                if self.watch_complaint.is_due(&problem, now) {
-                    tracing::warn!(
-                        path = %self.path.display(),
-                        problem,
-                        "cannot watch the static pod path; changes are noticed when it is read again, every {} s",
-                        self.interval.as_secs_f64()
-                    );
-                }
-            }
+        // A path that is not there is looked for every second; the look tells of it.
+        let is_missing = error.as_ref().is_some_and(FileError::is_not_found);
+        watch.ended(now, is_missing);
+        let problem = error.map_or_else(|| "the watch has ended".to_owned(), |error| error.message);
+        if !is_missing && self.watch_complaint.is_due(&problem, now) {
+            tracing::warn!(
+                path = %self.path.display(),
+                problem,
+                "cannot watch the static pod path; changes are noticed when it is read again, every {} s",
+                self.interval.as_secs_f64()
+            );
         }
     }
 
+    /// Files that were taken away say nothing any more, whatever is in their place by now. An editor that only moves a file to
+    /// its backup writes it again.
+    fn note_removals(&mut self, removed: Vec<Removal>) -> bool {
+        let mut any = false;
+        for removal in removed {
+            let new_name = removal.renamed_to.as_deref();
+            if new_name.and_then(original_of_backup) == Some(&removal.name) {
+                continue;
+            }
+            let path = match self.is_folder {
+                true => self.path.join(&removal.name),
+                false => self.path.clone(),
+            };
+            if let Some(uid) = self.manifests.taken_away(&path) {
+                self.taken_away.insert(uid);
+                any = true;
+            }
+        }
+        any
+    }
+
     /// Looks, and sends the set if it is another one. False when nobody listens any more.
-    async fn look_and_send(&mut self, watch: &mut Watch) -> bool {
-        if watch.stands && self.watch_complaint.end() {
+    async fn look_and_send(&mut self, watch: &mut ManifestWatch) -> bool {
+        if watch.stands() && self.watch_complaint.end() {
             tracing::info!(path = %self.path.display(), "the static pod path is watched again");
         }
-        let Some(pods) = self.look(watch).await else {
+        let mut pods = None;
+        for _ in 0..MAX_LOOKS {
+            // What happened before the look is seen by it, so that its hint needs no look of its own.
+            let removed = watch.take_ready();
+            self.note_removals(removed);
+            watch.is_behind = false;
+            pods = self.look(watch).await;
+            let removed = watch.take_ready();
+            if !self.note_removals(removed) {
+                break;
+            }
+        }
+        let Some(pods) = pods else {
             return true;
         };
         let is_same = self.sent.as_ref().is_some_and(|sent| {
@@ -221,8 +206,31 @@ impl FileActor {
         if is_same && is_complete == self.sent_complete {
             return true;
         }
+        let taken_away = std::mem::take(&mut self.taken_away);
+        let ends = |pod: &Arc<Pod>| {
+            pod.metadata
+                .uid
+                .as_ref()
+                .is_some_and(|uid| taken_away.contains(uid))
+        };
+        let was_sent = |pod: &Arc<Pod>| {
+            self.sent
+                .iter()
+                .flatten()
+                .any(|sent| sent.metadata.uid == pod.metadata.uid)
+        };
+        if pods.iter().any(|pod| ends(pod) && was_sent(pod)) {
+            let rest = pods.iter().filter(|pod| !ends(pod)).cloned().collect();
+            if !self.send(rest, is_complete).await {
+                return false;
+            }
+        }
         self.sent = Some(pods.clone());
         self.sent_complete = is_complete;
+        self.send(pods, is_complete).await
+    }
+
+    async fn send(&self, pods: Vec<Arc<Pod>>, is_complete: bool) -> bool {
         let set = SourceSet {
             source: Source::File,
             pods,
@@ -232,7 +240,7 @@ impl FileActor {
     }
 
     /// The pods that the files want now, or nothing when that cannot be said.
-    async fn look(&mut self, watch: &mut Watch) -> Option<Vec<Arc<Pod>>> {
+    async fn look(&mut self, watch: &mut ManifestWatch) -> Option<Vec<Arc<Pod>>> {
         let mut backups = BTreeSet::new();
         self.is_in_the_dark = false;
         match self.read_all(&mut backups).await {
@@ -343,7 +351,12 @@ impl FileActor {
     }
 
     /// The path is not there: no pods, unless an editor has only moved it to its backup.
-    async fn missing(&mut self, error: &FileError, watch: &mut Watch, backups: &mut BTreeSet<PathBuf>) {
+    async fn missing(
+        &mut self,
+        error: &FileError,
+        watch: &mut ManifestWatch,
+        backups: &mut BTreeSet<PathBuf>,
+    ) {
         let mut backup = OsString::from(&self.path);
         backup.push("~");
         let backup = PathBuf::from(backup);
@@ -357,24 +370,9 @@ impl FileActor {
             );
         }
         // The watch of a folder that is gone may not have noticed, when somebody still has the folder open.
-        if watch.stands && self.is_folder {
-            watch.stream = None;
-            watch.stands = false;
-            watch.retry_at = Some(self.clock.moment().plus(FIRST_RETRY));
+        if watch.stands() && self.is_folder {
+            watch.ended(self.clock.moment(), true);
         }
-    }
-}
-
-impl Watch {
-    /// A hint has come. Hints that come in a row are taken with growing pauses.
-    fn stood(&mut self, now: Moment) {
-        self.stands = true;
-        self.retry_delay = FIRST_RETRY;
-        let is_in_a_row = now.since(self.paused_until) < self.pause;
-        self.pause = match is_in_a_row {
-            true => (self.pause * 2).min(LAST_PAUSE),
-            false => FIRST_PAUSE,
-        };
     }
 }
 

@@ -153,6 +153,12 @@ impl Manifests {
         }
     }
 
+    /// The file was taken away. What is at its path now, if anything, is another one. The answer is the UID of its pod.
+    pub(super) fn taken_away(&mut self, path: &Path) -> Option<String> {
+        let file = self.files.remove(path)?;
+        file.good?.metadata.uid.clone()
+    }
+
     /// Whether a good version of this file is known.
     pub(super) fn has_pod(&self, path: &Path) -> bool {
         self.files.get(path).is_some_and(|file| file.good.is_some())

@@ -12,6 +12,7 @@
 
 mod api;
 mod file;
+mod file_watch;
 mod http;
 mod manifests;
 mod merger;

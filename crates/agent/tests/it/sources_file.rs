@@ -309,6 +309,102 @@ async fn an_editor_that_moves_the_file_aside_does_not_stop_the_pod() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_removed_and_written_again_begins_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (path, away) = (dir.path().join("a.yaml"), elsewhere.path().join("a.yaml"));
+    let content = manifest("web", "i");
+    fs::write(&path, &content).unwrap();
+    fs::write(dir.path().join("b.yaml"), manifest("db", "i")).unwrap();
+    let mut scene = start(dir.path());
+    let both = ["web-node i", "db-node i"];
+    assert_eq!(scene.next().await, both);
+    let ways: [&dyn Fn(); 2] = [
+        &|| {
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, &content).unwrap();
+        },
+        &|| {
+            fs::rename(&path, &away).unwrap();
+            fs::rename(&away, &path).unwrap();
+        },
+    ];
+    for way in ways {
+        way();
+        assert_eq!(scene.next().await, ["db-node i"], "its pod ends");
+        assert_eq!(scene.next().await, both, "and begins again");
+    }
+    // What is there again may not be finished yet.
+    fs::remove_file(&path).unwrap();
+    let mut file = fs::File::create(&path).unwrap();
+    assert_eq!(scene.next().await, ["db-node i"]);
+    file.write_all(content.as_bytes()).unwrap();
+    drop(file);
+    assert_eq!(scene.next().await, both);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_made_anew_has_new_pods() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("manifests");
+    let make = || {
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("a.yaml"), manifest("web", "i")).unwrap();
+    };
+    make();
+    let mut scene = start(&folder);
+    assert_eq!(scene.next().await, ["web-node i"]);
+    fs::remove_dir_all(&folder).unwrap();
+    make();
+    assert!(scene.next().await.is_empty());
+    assert_eq!(scene.next().await, ["web-node i"]);
+}
+
+#[tokio::test]
+async fn one_file_as_the_source_may_begin_anew_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pod.yaml");
+    fs::write(&path, manifest("web", "i")).unwrap();
+    let mut scene = start(&path);
+    assert_eq!(scene.next().await, ["web-node i"]);
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, manifest("web", "i")).unwrap();
+    assert!(scene.next().await.is_empty());
+    assert_eq!(scene.next().await, ["web-node i"]);
+}
+
+#[tokio::test]
+async fn a_file_that_is_replaced_by_an_equal_one_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let content = manifest("web", "i");
+    fs::write(at("a.yaml"), &content).unwrap();
+    let mut scene = start(dir.path());
+    assert_eq!(scene.next().await, ["web-node i"]);
+    let ways: [&dyn Fn(); 3] = [
+        &|| {
+            fs::write(at(".a.yaml.swp"), &content).unwrap();
+            fs::rename(at(".a.yaml.swp"), at("a.yaml")).unwrap();
+        },
+        &|| {
+            fs::rename(at("a.yaml"), at("a.yaml~")).unwrap();
+            fs::write(at("a.yaml"), &content).unwrap();
+            fs::remove_file(at("a.yaml~")).unwrap();
+        },
+        &|| fs::write(at("a.yaml"), &content).unwrap(),
+    ];
+    for (number, way) in ways.into_iter().enumerate() {
+        way();
+        // The next set is another one's, and nothing came between.
+        fs::write(at("b.yaml"), manifest("db", &format!("i{number}"))).unwrap();
+        assert_eq!(
+            scene.next().await,
+            ["web-node i".to_owned(), format!("db-node i{number}")]
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_path_that_leads_elsewhere_is_followed_at_the_next_interval() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);

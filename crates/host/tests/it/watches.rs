@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use rubelet_host::HostFiles;
-use rubelet_ports::{FileError, FileErrorKind, FileReader, WatchStream};
+use rubelet_ports::{FileError, FileErrorKind, FileReader, WatchHint, WatchStream};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-async fn next(stream: &mut WatchStream) -> Option<Result<(), FileError>> {
+async fn next(stream: &mut WatchStream) -> Option<Result<WatchHint, FileError>> {
     tokio::time::timeout(LIMIT, stream.next()).await.unwrap()
 }
 
@@ -120,7 +120,7 @@ async fn a_missing_path_and_a_vanishing_folder_end_the_stream() {
         end();
         let error = loop {
             match next(&mut stream).await {
-                Some(Ok(())) => {}
+                Some(Ok(_)) => {}
                 Some(Err(error)) => break error,
                 None => panic!("the end comes with an error"),
             }
@@ -129,4 +129,78 @@ async fn a_missing_path_and_a_vanishing_folder_end_the_stream() {
         assert!(error.message.contains(word), "{error}");
         assert!(next(&mut stream).await.is_none());
     }
+}
+
+/// What was taken away, as the hints up to now say: `name`, or `name>new name`.
+fn removals(stream: &mut WatchStream) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Some(Some(item)) = stream.next().now_or_never() {
+        all.extend(item.unwrap().removed);
+    }
+    all.into_iter()
+        .map(|removal| match removal.renamed_to {
+            Some(new_name) => format!("{}>{new_name}", removal.name),
+            None => removal.name,
+        })
+        .collect()
+}
+
+/// What it is called, what happens, and what is told of it.
+type Step<'a> = (&'a str, &'a dyn Fn(), &'a [&'a str]);
+
+#[tokio::test]
+async fn hints_say_what_was_taken_away_also_when_it_is_there_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("a"), "1").unwrap();
+    let away = elsewhere.path().join("a");
+    let steps: [Step<'_>; 6] = [
+        ("written", &|| fs::write(at("a"), "2").unwrap(), &[]),
+        (
+            "replaced",
+            &|| {
+                fs::write(at(".new"), "2").unwrap();
+                fs::rename(at(".new"), at("a")).unwrap();
+            },
+            &[".new>a"],
+        ),
+        (
+            "deleted and written",
+            &|| {
+                fs::remove_file(at("a")).unwrap();
+                fs::write(at("a"), "2").unwrap();
+            },
+            &["a"],
+        ),
+        (
+            "kept as a backup",
+            &|| {
+                fs::rename(at("a"), at("a~")).unwrap();
+                fs::write(at("a"), "2").unwrap();
+                fs::remove_file(at("a~")).unwrap();
+            },
+            &["a>a~", "a~"],
+        ),
+        ("moved", &|| fs::rename(at("a"), at("b")).unwrap(), &["a>b"]),
+        ("removed", &|| fs::remove_file(at("b")).unwrap(), &["b"]),
+    ];
+    let mut stream = started(dir.path()).await;
+    for (name, step, expected) in steps {
+        step();
+        // At once: whoever does not wait gets everything that has happened by then.
+        assert_eq!(removals(&mut stream), expected, "{name}");
+    }
+
+    fs::write(at("a"), "1").unwrap();
+    let mut stream = started(&at("a")).await;
+    fs::rename(at("a"), &away).unwrap();
+    fs::rename(&away, at("a")).unwrap();
+    let hint = next(&mut stream).await.unwrap().unwrap();
+    let removed: Vec<_> = hint
+        .removed
+        .into_iter()
+        .map(|removal| (removal.name, removal.renamed_to))
+        .collect();
+    assert_eq!(removed, [("a".to_owned(), None)], "moved away and back");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rubelet_lifecycle::configuration::log_paths::uid_of_logs_dir;
 
-use super::truth::{Instance, State, StopAsked};
+use super::truth::{Instance, SandboxAsked, State, StopAsked};
 use super::{Checker, rules};
 use crate::history::Ask;
 use crate::node;
@@ -25,8 +25,14 @@ impl Checker {
             Ask::RunSandbox { uid, attempt } => {
                 self.check_start(at, &uid, "RunPodSandbox");
                 self.check_room(&uid);
+                let life = self.truth.life;
                 let pod = self.truth.pod(&uid);
-                pod.sandboxes_asked.insert(attempt, pod.incarnation);
+                let asked = SandboxAsked {
+                    incarnation: pod.incarnation,
+                    life,
+                    follows_lost: attempt > 0 && pod.lost_sandboxes,
+                };
+                pod.sandboxes_asked.insert(attempt, asked);
             }
             Ask::Create { sandbox, name, .. } => {
                 if let Some(sandbox) = self.truth.sandboxes.get(&sandbox) {

@@ -21,11 +21,17 @@ impl Checker {
         else {
             return;
         };
+        let life = self.truth.life;
         let pod = self.truth.pod(&uid);
+        pod.lost_sandboxes = false;
         // A call for a pod that was removed since may have its effect beside what was made for its successor of the same
-        // identity: only the runtime knew of it.
-        let asked_for = pod.sandboxes_asked.get(&attempt).copied();
-        let is_leftover = asked_for.is_some_and(|incarnation| incarnation < pod.incarnation);
+        // identity: only the runtime knew of it. So may a call of an earlier life whose number came from what the runtime had
+        // lost: this life could not count on from there, and has asked already.
+        let has_asked = pod.sandboxes_asked.values().any(|asked| asked.life == life);
+        let is_leftover = pod.sandboxes_asked.get(&attempt).is_some_and(|asked| {
+            let is_unknown = asked.follows_lost && asked.life < life && has_asked;
+            asked.incarnation < pod.incarnation || is_unknown
+        });
         let twin = self
             .truth
             .sandboxes
@@ -58,6 +64,7 @@ impl Checker {
         self.truth.sandboxes.clear();
         for pod in self.truth.pods.values_mut() {
             pod.had_loss = true;
+            pod.lost_sandboxes = true;
         }
     }
 

@@ -60,8 +60,17 @@ pub(super) struct SandboxTruth {
     pub(super) is_ready: bool,
     /// It came by a call that this life of the agent does not know of, or had given up.
     pub(super) is_late: bool,
-    /// It was asked for before its pod was removed, and added again.
+    /// It was asked for before its pod was removed, and added again; or by an earlier life, from what the runtime had lost.
     pub(super) is_leftover: bool,
+}
+
+/// A sandbox that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SandboxAsked {
+    pub(super) incarnation: u32,
+    pub(super) life: u32,
+    /// Its number follows that of a sandbox which the runtime had lost by then.
+    pub(super) follows_lost: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +116,10 @@ pub(super) struct PodTruth {
     pub(super) end_began: Option<Duration>,
     /// It was removed, and may begin a new life as if it had never been.
     pub(super) may_be_reborn: bool,
-    /// The incarnation for which each sandbox was last asked for, by attempt.
-    pub(super) sandboxes_asked: BTreeMap<u32, u32>,
+    /// How each sandbox was last asked for, by attempt.
+    pub(super) sandboxes_asked: BTreeMap<u32, SandboxAsked>,
+    /// The runtime lost its sandboxes, and has made none since.
+    pub(super) lost_sandboxes: bool,
     /// The agent learnt of a removal, and acted on it.
     pub(super) is_ending: bool,
     pub(super) first_stop: Option<Duration>,
@@ -234,10 +245,15 @@ impl Truth {
             && (!self.has_api || self.api_listed_in_life)
     }
 
-    /// How the container ended for good, if it did.
+    /// How the container ended for good, if it did. An instance that was made after that, as for a changed image, is no life of
+    /// its own before it starts: until then the phase is that of the end before it.
     fn ended_for_good(&self, pod: &Pod, name: &str) -> Option<i32> {
-        let newest = self.newest_instance(rules::uid(pod), name)?;
-        match newest.state {
+        let ids = self.by_age.get(&(rules::uid(pod).to_owned(), name.to_owned()))?;
+        let instances = ids.iter().rev().filter_map(|id| self.instances.get(id));
+        let newest = instances
+            .map(|instance| instance.state)
+            .find(|state| *state != State::Created);
+        match newest? {
             State::Ended { code, .. } if !rules::restarts(pod, name, code) => Some(code),
             State::Ended { .. } | State::Created | State::Running { .. } => None,
         }

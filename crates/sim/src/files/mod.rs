@@ -5,6 +5,7 @@
 
 mod tree;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream;
 use rubelet_ports::{
-    Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, WatchStream,
+    Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Removal, WatchHint,
+    WatchStream,
 };
 use tokio::sync::mpsc;
 
@@ -56,12 +58,14 @@ impl FileFaults {
     }
 }
 
-type HintSender = mpsc::UnboundedSender<Result<(), FileError>>;
+type HintSender = mpsc::UnboundedSender<Result<WatchHint, FileError>>;
 
 struct State {
     tree: Tree,
     faults: FileFaults,
     watches: Vec<(PathBuf, HintSender)>,
+    /// Manifests that the agent was told are taken away, since it last listed them.
+    told_removed: BTreeSet<String>,
 }
 
 struct Inner {
@@ -99,6 +103,7 @@ impl SimFiles {
                     tree: Tree::default(),
                     faults: FileFaults::default(),
                     watches: Vec::new(),
+                    told_removed: BTreeSet::new(),
                 }),
             }),
         };
@@ -124,7 +129,7 @@ impl SimFiles {
     pub fn place(&self, path: &Path, content: &[u8]) {
         let placed = self.lock().tree.write(path, content);
         debug_assert!(placed.is_ok(), "{placed:?}");
-        self.hint(path);
+        self.hint(path, false);
     }
 
     pub fn take_away(&self, path: &Path) {
@@ -133,7 +138,7 @@ impl SimFiles {
             state.tree.remove_tree(path);
             state.tree.forget_durably(path);
         }
-        self.hint(path);
+        self.hint(path, true);
     }
 
     /// A log file or another file that the runtime makes; false when its directory is missing.
@@ -163,23 +168,33 @@ impl SimFiles {
     pub fn lose_power(&self) {
         let inner = self.inner.clone();
         inner.dice.with(|dice| self.lock().tree.lose_power(dice));
-        self.lock().watches.clear();
+        let mut state = self.lock();
+        state.watches.clear();
+        state.told_removed.clear();
     }
 
     /// Tells the watches of a path and of its directory, as reliably as the faults allow.
-    fn hint(&self, path: &Path) {
+    fn hint(&self, path: &Path, is_removed: bool) {
         let (targets, faults) = {
             let mut state = self.lock();
             state.watches.retain(|(_, sender)| !sender.is_closed());
-            let targets: Vec<HintSender> = state
+            let targets: Vec<(bool, HintSender)> = state
                 .watches
                 .iter()
                 .filter(|(watched, _)| path == watched || path.parent() == Some(watched))
-                .map(|(_, sender)| sender.clone())
+                .map(|(watched, sender)| (path != watched, sender.clone()))
                 .collect();
             (targets, state.faults)
         };
-        for sender in targets {
+        let name = path.file_name().and_then(|name| name.to_str());
+        for (is_in_folder, sender) in targets {
+            let removed = name.filter(|_| is_removed && is_in_folder).map(|name| Removal {
+                name: name.to_owned(),
+                renamed_to: None,
+            });
+            let hint = WatchHint {
+                removed: removed.into_iter().collect(),
+            };
             let (is_lost, delay) = self.inner.dice.with(|dice| {
                 (
                     dice.per_myriad(faults.hint_is_lost),
@@ -193,7 +208,7 @@ impl SimFiles {
             let later = async move {
                 pause.await;
                 // A watch that nobody listens to any more gets no hints.
-                let _ = sender.send(Ok(()));
+                let _ = sender.send(Ok(hint));
             };
             self.inner
                 .executor
@@ -238,11 +253,14 @@ impl SimFiles {
         self.inner.history.add(self.inner.executor.elapsed(), fact);
     }
 
-    /// A folder that is not there has no manifests; any other error tells nothing.
+    /// A folder that is not there has no manifests; any other error tells nothing. A manifest that was taken away and is there
+    /// again is a new one: it is known when it is read.
     fn learn_listing(&self, entries: &Result<Vec<DirectoryEntry>, FileError>) {
         match entries {
             Ok(entries) => {
-                let names = entries.iter().map(|entry| entry.name.clone()).collect();
+                let removed = std::mem::take(&mut self.lock().told_removed);
+                let names = entries.iter().map(|entry| entry.name.clone());
+                let names = names.filter(|name| !removed.contains(name)).collect();
                 self.learn(Fact::Listed { names });
             }
             Err(error) if error.is_not_found() => self.learn(Fact::Listed { names: Vec::new() }),
@@ -314,16 +332,24 @@ impl FileReader for SimFiles {
             let mut state = self.lock();
             if state.tree.exists(path) {
                 // The first hint says that the watch stands. Sending cannot fail, the receiver is here.
-                let _ = sender.send(Ok(()));
+                let _ = sender.send(Ok(WatchHint::default()));
                 state.watches.push((path.to_owned(), sender));
             } else {
                 let _ = sender.send(Err(failure(path, FileErrorKind::NotFound, "nothing to watch")));
             }
         }
-        Box::pin(stream::unfold(receiver, |mut receiver| async move {
-            let hint = receiver.recv().await?;
-            Some((hint, receiver))
-        }))
+        let files = (path == self.inner.manifests).then(|| self.clone());
+        Box::pin(stream::unfold(
+            (receiver, files),
+            |(mut receiver, files)| async move {
+                let hint = receiver.recv().await?;
+                if let (Some(files), Ok(hint)) = (&files, &hint) {
+                    let names = hint.removed.iter().map(|removal| removal.name.clone());
+                    files.lock().told_removed.extend(names);
+                }
+                Some((hint, (receiver, files)))
+            },
+        ))
     }
 }
 

@@ -13,6 +13,12 @@ impl SimRuntime {
     /// Starts the process of a created container. `is_late`: whoever asked for it has given up.
     pub(super) fn start_process(&self, id: &str, is_late: bool) -> Result<(), Failure> {
         let now = self.wall_nanos();
+        let sandbox = self.lock().dead_sandbox_of(id);
+        if let Some(sandbox) = sandbox {
+            self.fail_start(id);
+            let message = format!("sandbox container \"{sandbox}\" is not running");
+            return Err(Failure::unknown(message));
+        }
         let (run, has_log) = {
             let mut state = self.lock();
             let Some(container) = state.containers.get_mut(id) else {

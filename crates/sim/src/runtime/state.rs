@@ -180,6 +180,15 @@ impl State {
             .iter()
             .filter(move |(_, container)| container.sandbox == sandbox)
     }
+
+    /// The sandbox of a container that could start otherwise, when it does not stand any more.
+    pub(super) fn dead_sandbox_of(&self, id: &str) -> Option<String> {
+        let container = self.containers.get(id)?;
+        let is_created = matches!(container.process, Process::Created);
+        let sandbox = self.sandboxes.get(&container.sandbox);
+        let is_dead = sandbox.is_none_or(|sandbox| !sandbox.is_ready);
+        (is_created && is_dead).then(|| container.sandbox.clone())
+    }
 }
 
 pub(super) fn sandbox_name(metadata: &v1::PodSandboxMetadata) -> String {

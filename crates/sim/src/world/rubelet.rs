@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use rubelet_agent::{AgentHandle, AgentPorts};
 use rubelet_cgroups::{CgroupPorts, Cgroups};
 use rubelet_images::{Images, ImagesSettings};
-use rubelet_ports::{Clock, PodCgroups, PodView, Spawner};
+use rubelet_ports::{Clock, NoNodeEvents, PodCgroups, PodView, Spawner};
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 
 use super::{Due, World};
@@ -101,6 +101,7 @@ impl World {
             clock: clock.clone(),
             reader: edge.clone(),
             writer: edge,
+            events: Arc::new(NoNodeEvents),
         };
         let keeper = Arc::new(Cgroups::new(node::cgroups(), ports));
         let running = keeper.clone();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use rubelet_ports::{FileErrorKind, FileReader, FileWriter};
+use rubelet_ports::{FileErrorKind, FileReader, FileWriter, Removal, WatchHint};
 use rubelet_sim::dice::SharedDice;
 use rubelet_sim::executor::{Executor, Group, Step};
 use rubelet_sim::files::{FileFaults, SimFiles};
@@ -37,11 +37,22 @@ fn settle(executor: &Executor) {
 fn a_watch_hints_when_it_stands_and_after_each_change() {
     let (executor, files) = files();
     let mut watch = files.watch(Path::new("/m"));
-    assert_eq!(watch.next().now_or_never(), Some(Some(Ok(()))));
+    let nothing_removed = Some(Some(Ok(WatchHint::default())));
+    assert_eq!(watch.next().now_or_never(), nothing_removed);
     assert_eq!(watch.next().now_or_never(), None);
     files.place(Path::new("/m/a"), b"x");
     settle(&executor);
-    assert_eq!(watch.next().now_or_never(), Some(Some(Ok(()))));
+    assert_eq!(watch.next().now_or_never(), nothing_removed);
+    files.take_away(Path::new("/m/a"));
+    settle(&executor);
+    let removal = Removal {
+        name: "a".to_owned(),
+        renamed_to: None,
+    };
+    let removed = WatchHint {
+        removed: vec![removal],
+    };
+    assert_eq!(watch.next().now_or_never(), Some(Some(Ok(removed))));
     let mut missing = files.watch(Path::new("/none"));
     let first = missing.next().now_or_never().flatten().expect("an answer");
     assert!(first.is_err_and(|error| error.is_not_found()));

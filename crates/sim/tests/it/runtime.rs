@@ -179,6 +179,26 @@ fn stopping_a_sandbox_kills_what_runs_in_it() {
 }
 
 #[test]
+fn nothing_starts_in_a_stopped_sandbox() {
+    let bench = bench();
+    let runtime = bench.runtime.clone();
+    let (error, state) = bench.run(async move {
+        let sandbox = runtime.run_pod_sandbox(pod(0), "").await.unwrap();
+        let id = runtime
+            .create_container(&sandbox, container(&[]), pod(0))
+            .await
+            .unwrap();
+        runtime.stop_pod_sandbox(&sandbox).await.unwrap();
+        let error = runtime.start_container(&id).await.unwrap_err();
+        let status = runtime.container_status(&id, false).await.unwrap();
+        (error, status.status.unwrap().state)
+    });
+    assert!(error.message().contains("is not running"), "{error}");
+    assert_eq!(state, v1::ContainerState::ContainerExited as i32);
+    assert_eq!(bench.ends(), [(128, Cause::StartFailed)]);
+}
+
+#[test]
 fn lists_select_by_labels_and_state() {
     let bench = bench();
     let runtime = bench.runtime.clone();
