@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rubelet_ports::{CgroupError, Moment};
+use rubelet_resources::cgroup_name::CgroupDriver;
 use rubelet_resources::tiers::{Tiers, plan_tiers};
 use rubelet_resources::{PodCgroup, QosClass};
 
 use crate::Cgroups;
-use crate::node::{ENFORCED, NOT_ENFORCED};
 
 /// As often as upstream.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -67,11 +67,17 @@ impl Cgroups {
         let values = self.tier_values(QosClass::Guaranteed, &cgroup);
         match self.ports.writer.update(values).await {
             Ok(()) => {
-                tracing::info!(reason = ENFORCED, "Updated Node Allocatable limit across pods");
+                self.tell_enforced("Updated Node Allocatable limit across pods".to_owned());
                 true
             }
             Err(error) => {
-                tracing::warn!(reason = NOT_ENFORCED, %error, "Failed to update Node Allocatable limits; tried again in a minute");
+                let path = self.kubepods.path(CgroupDriver::Cgroupfs);
+                let parts = path.split('/').filter(|part| !part.is_empty());
+                let parts: Vec<String> = parts.map(|part| format!("{part:?}")).collect();
+                let name = parts.join(" ");
+                self.tell_failed(format!(
+                    "Failed to update Node Allocatable Limits [{name}]: {error}"
+                ));
                 false
             }
         }

@@ -4,7 +4,7 @@
 //! `kubepods`: those are tried again every minute, because pods may use more memory than they may have just now.
 
 use rubelet_model::cgroup::CgroupValues;
-use rubelet_ports::CgroupError;
+use rubelet_ports::{CgroupError, EventType, NodeEvent};
 use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::CgroupName;
 use rubelet_resources::node_cgroup::{Enforced, kubepods, reserved};
@@ -16,8 +16,8 @@ use thiserror::Error;
 use crate::Cgroups;
 
 /// Upstream's reasons of the node's events.
-pub(crate) const ENFORCED: &str = "NodeAllocatableEnforced";
-pub(crate) const NOT_ENFORCED: &str = "FailedNodeAllocatableEnforcement";
+const ENFORCED: &str = "NodeAllocatableEnforced";
+const NOT_ENFORCED: &str = "FailedNodeAllocatableEnforcement";
 
 #[derive(Debug, Error)]
 pub enum NodeCgroupError {
@@ -96,16 +96,16 @@ impl Cgroups {
     async fn enforce_reserved(&self) -> Result<(), NodeCgroupError> {
         let settings = &self.settings;
         let (enforcement, reservation) = (settings.enforcement, &settings.reservation);
-        let system = ("systemReservedCgroup", &settings.system_reserved_cgroup);
+        let system = ("System", "systemReservedCgroup", &settings.system_reserved_cgroup);
         self.enforce_on(system, &reservation.system, enforcement.system)
             .await?;
-        let kube = ("kubeReservedCgroup", &settings.kube_reserved_cgroup);
+        let kube = ("Kube", "kubeReservedCgroup", &settings.kube_reserved_cgroup);
         self.enforce_on(kube, &reservation.kube, enforcement.kube).await
     }
 
     async fn enforce_on(
         &self,
-        (setting, cgroup): (&'static str, &String),
+        (title, setting, cgroup): (&'static str, &'static str, &String),
         amounts: &Amounts,
         enforced: Option<Enforced>,
     ) -> Result<(), NodeCgroupError> {
@@ -117,7 +117,13 @@ impl Cgroups {
         let limits = reserved(amounts, enforced, &settings.rules, &settings.facts);
         let values = cgroup_values(&name, &limits, settings.driver, &settings.facts);
         let failed = |source: CgroupError| {
-            tracing::error!(reason = NOT_ENFORCED, setting, cgroup, error = %source, "Node event");
+            let part = match enforced {
+                Enforced::All => "",
+                Enforced::Compressible => "Compressible ",
+            };
+            self.tell_failed(format!(
+                "Failed to enforce {title} Reserved {part}Cgroup Limits on {cgroup:?}: {source}"
+            ));
             NodeCgroupError::Reserved {
                 setting,
                 cgroup: cgroup.clone(),
@@ -126,12 +132,25 @@ impl Cgroups {
         };
         self.ports.reader.check(&values.path).await.map_err(failed)?;
         self.ports.writer.update(values).await.map_err(failed)?;
-        tracing::info!(
-            reason = ENFORCED,
-            setting,
-            cgroup,
-            "Updated limits on a reserved cgroup"
-        );
+        let whose = title.to_lowercase();
+        self.tell_enforced(format!("Updated limits on {whose} reserved cgroup {cgroup}"));
         Ok(())
+    }
+
+    pub(crate) fn tell_enforced(&self, message: String) {
+        self.tell(EventType::Normal, ENFORCED, message);
+    }
+
+    pub(crate) fn tell_failed(&self, message: String) {
+        self.tell(EventType::Warning, NOT_ENFORCED, message);
+    }
+
+    fn tell(&self, event_type: EventType, reason: &'static str, message: String) {
+        self.ports.events.record_node(NodeEvent {
+            event_type,
+            reason: reason.into(),
+            message,
+            node_uid: None,
+        });
     }
 }

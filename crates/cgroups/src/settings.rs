@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rubelet_ports::{CgroupReader, CgroupWriter, Clock};
+use rubelet_ports::{CgroupReader, CgroupWriter, Clock, NodeEventRecorder};
 use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::CgroupDriver;
 use rubelet_resources::node_cgroup::{Enforcement, Reservation};
@@ -14,6 +14,7 @@ pub struct CgroupPorts {
     pub clock: Arc<dyn Clock>,
     pub reader: Arc<dyn CgroupReader>,
     pub writer: Arc<dyn CgroupWriter>,
+    pub events: Arc<dyn NodeEventRecorder>,
 }
 
 /// Everything that is told once.

@@ -6,18 +6,32 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rubelet_ports::Spawner;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 /// Spawns on one runtime, whichever thread asks. A panic ends its own task only and is logged with the task's name.
 #[derive(Clone, Debug)]
 pub struct TokioSpawner {
     runtime: Handle,
+    defects: Option<mpsc::Sender<String>>,
 }
 
 impl TokioSpawner {
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
-        Self { runtime }
+        Self {
+            runtime,
+            defects: None,
+        }
+    }
+
+    /// For tasks that the program cannot live without: a panic of one of them is also told to whoever has the other end.
+    #[must_use]
+    pub fn vital(&self, defects: mpsc::Sender<String>) -> Self {
+        Self {
+            runtime: self.runtime.clone(),
+            defects: Some(defects),
+        }
     }
 }
 
@@ -25,10 +39,15 @@ impl Spawner for TokioSpawner {
     fn spawn(&self, name: &str, future: BoxFuture<'static, ()>) {
         // No parent: a task lives on after the span that it was spawned in.
         let span = tracing::info_span!(parent: None, "task", name);
+        let vital = self.defects.clone().map(|defects| (defects, name.to_owned()));
         let guarded = async move {
             if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
                 let message = panic_message(panic.as_ref());
                 tracing::error!(message, "a task has panicked and is gone");
+                if let Some((defects, name)) = vital {
+                    // One message is enough: the program ends with the first.
+                    let _ = defects.try_send(format!("{name} panicked: {message}"));
+                }
             }
         };
         self.runtime.spawn(guarded.instrument(span));
@@ -68,6 +87,23 @@ mod tests {
         .join()
         .unwrap();
         told.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_panic_of_a_vital_task_is_told() {
+        let plain = TokioSpawner::new(Handle::current());
+        let (defects, mut told) = mpsc::channel(1);
+        let vital = plain.vital(defects);
+        vital.spawn("ends", Box::pin(async {}));
+        vital.spawn("breaks", Box::pin(async { panic!("on {}", "purpose") }));
+        assert_eq!(told.recv().await.as_deref(), Some("breaks panicked: on purpose"));
+        vital.spawn("breaks again", Box::pin(async { panic!("once more") }));
+        drop(vital);
+        assert_eq!(
+            told.recv().await.as_deref(),
+            Some("breaks again panicked: once more")
+        );
+        assert_eq!(told.recv().await, None, "a task that ends is no defect");
     }
 
     #[test]

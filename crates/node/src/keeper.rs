@@ -143,9 +143,15 @@ impl Keeper {
             self.complain_of_address(initial.address_problem.as_ref());
             self.tell(&initial.events);
             match registrar.attempt(&initial.node).await {
-                Ok(node) => {
+                Ok(registered) => {
                     self.complaints.writing.end();
-                    self.learn(Arc::new(node));
+                    let status = registered.node.status.as_ref();
+                    let is_ready = is_ready(status.and_then(|status| status.conditions.as_ref()));
+                    self.learn(Arc::new(registered.node));
+                    if registered.is_new && is_ready {
+                        // Whoever waits for a node to become ready hears it also of one that is so from its first moment.
+                        self.record(StatusEvent::of_status(&self.settings.node_name, "NodeReady"));
+                    }
                     break;
                 }
                 Err(error) => self.complain(&error, "The node cannot be registered; it is tried again"),

@@ -17,6 +17,13 @@ use crate::status::{reconciled, status_patch};
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(7);
 
+/// The Node as the API server has it.
+pub(crate) struct Registered {
+    pub(crate) node: Node,
+    /// There was none before.
+    pub(crate) is_new: bool,
+}
+
 pub(crate) struct Registrar {
     ports: NodePorts,
     settings: Arc<NodeSettings>,
@@ -32,13 +39,13 @@ impl Registrar {
         }
     }
 
-    /// One try. The answer is the Node as the API server has it then.
-    pub(crate) async fn attempt(&self, initial: &Node) -> Result<Node, ApiError> {
+    /// One try.
+    pub(crate) async fn attempt(&self, initial: &Node) -> Result<Registered, ApiError> {
         let created = self.ports.node_writer.create_node(initial);
         let refusal = match self.heartbeat.call("create the Node", created).await {
             Ok(node) => {
                 tracing::info!(node = self.settings.node_name, "The node is registered");
-                return Ok(node);
+                return Ok(Registered { node, is_new: true });
             }
             Err(error) => error,
         };
@@ -53,7 +60,10 @@ impl Registrar {
         }
         let existing = self.ports.node_reader.node(&self.settings.node_name);
         match self.heartbeat.call("get the Node", existing).await {
-            Ok(existing) => self.take_over(initial, existing).await,
+            Ok(existing) => self
+                .take_over(initial, existing)
+                .await
+                .map(|node| Registered { node, is_new: false }),
             Err(error) if error.kind == ApiErrorKind::NotFound => Err(refusal),
             Err(error) => Err(error),
         }

@@ -15,8 +15,8 @@ use rubelet_certificates::{
 };
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
-use rubelet_ports::FileWriter;
 use rubelet_ports::api::SigningRequests;
+use rubelet_ports::{FileWriter, Spawner as _};
 use rubelet_server::ServingCertificate;
 use tokio::sync::watch;
 
@@ -143,7 +143,10 @@ pub(crate) fn keep_serving(
         allow_dns_only: settings.gates().enabled(Gate::AllowDNSOnlyNodeCSR),
     };
     let (told, addresses) = watch::channel(Vec::new());
-    tokio::spawn(tell_addresses(node, told));
+    edges.vital.spawn(
+        "addresses for the certificate",
+        Box::pin(tell_addresses(node, told)),
+    );
     let sink = Arc::new(ServingSink(certificate));
     Ok(Some(keep_serving_certificate(
         ports(edges),
@@ -181,7 +184,7 @@ async fn tell_addresses(mut node: watch::Receiver<Option<Arc<Node>>>, told: watc
 fn ports(edges: &Edges) -> CertificatePorts {
     CertificatePorts {
         clock: edges.clock.clone(),
-        spawner: edges.spawner.clone(),
+        spawner: edges.vital.clone(),
         randomness: edges.randomness.clone(),
         reader: edges.files.clone(),
         writer: edges.files.clone(),

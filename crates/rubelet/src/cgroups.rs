@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use rubelet_cgroups::{CgroupPorts, CgroupSettings, Cgroups};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
-use rubelet_host::HostClock;
 use rubelet_host::capacity::huge_pages;
 use rubelet_host::cgroups::{HostCgroups, Layout, Systemd};
 use rubelet_host::kernel_settings::{self, KernelSettingError};
@@ -17,13 +16,14 @@ use rubelet_host::processes;
 use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_model::Quantity;
 use rubelet_model::quantity::Format;
-use rubelet_ports::{NoPodCgroups, PodCgroups};
+use rubelet_ports::{NoPodCgroups, PodCgroups, Spawner as _};
 use rubelet_resources::allocatable::{Capacity, PodCount};
 use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::{CgroupDriver, node_allocatable};
 use rubelet_resources::node_cgroup::{Enforcement, PIDS, Reservation};
 
 use crate::agent::NodeFound;
+use crate::edges::Edges;
 
 /// As often as upstream, in case somebody else changed it.
 const OOM_SCORE_INTERVAL: Duration = Duration::from_secs(5 * 60);
@@ -106,6 +106,7 @@ pub(crate) async fn start(
     settings: &Settings,
     found: &NodeFound<'_>,
     node: &NodeConfiguration,
+    edges: &Edges,
 ) -> Result<Arc<dyn PodCgroups>> {
     let configuration = settings.configuration();
     if !node.cgroups_per_qos {
@@ -138,12 +139,13 @@ pub(crate) async fn start(
         kube_reserved_cgroup: configuration.kube_reserved_cgroup.clone(),
     };
     let ports = CgroupPorts {
-        clock: Arc::new(HostClock::new()),
+        clock: edges.clock.clone(),
         reader: edge.clone(),
         writer: edge,
+        events: edges.node_events.clone(),
     };
     let cgroups = Arc::new(Cgroups::new(cgroup_settings, ports));
     cgroups.set_up().await.context("make the cgroups of pods")?;
-    tokio::spawn(Arc::clone(&cgroups).run());
+    edges.vital.spawn("cgroups", Box::pin(Arc::clone(&cgroups).run()));
     Ok(cgroups)
 }

@@ -94,7 +94,7 @@ pub(crate) fn join(
     let node = rubelet_node::start(ports, node, inputs);
     let ports = ReportingPorts {
         clock: edges.clock.clone(),
-        spawner: edges.spawner.clone(),
+        spawner: edges.vital.clone(),
         randomness: edges.randomness.clone(),
         pods: api.clone(),
     };

@@ -8,11 +8,14 @@ use rubelet_cri::CriClient;
 use rubelet_host::{HostClock, HostFiles, HostRandomness, TokioSpawner};
 use rubelet_ports::{EventRecorder, EventType, NodeEvent, NodeEventRecorder};
 use rubelet_reporting::events::{ApiEvents, EventPorts, NodeTee, Tee};
+use tokio::sync::mpsc;
 
 #[derive(Clone)]
 pub(crate) struct Edges {
     pub(crate) clock: Arc<HostClock>,
     pub(crate) spawner: Arc<TokioSpawner>,
+    /// For tasks without which rubelet would go on and be wrong: a panic of one ends it.
+    pub(crate) vital: Arc<TokioSpawner>,
     pub(crate) randomness: Arc<HostRandomness>,
     pub(crate) files: Arc<HostFiles>,
     pub(crate) cri: Arc<CriClient>,
@@ -25,9 +28,16 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
-    pub(crate) fn new(node_name: &str, cri: &CriClient, api: Option<ApiServer>) -> Self {
+    /// The receiver gets a sentence when rubelet cannot go on.
+    pub(crate) fn new(
+        node_name: &str,
+        cri: &CriClient,
+        api: Option<ApiServer>,
+    ) -> (Self, mpsc::Receiver<String>) {
         let clock = Arc::new(HostClock::new());
         let spawner = Arc::new(TokioSpawner::new(tokio::runtime::Handle::current()));
+        let (defects, defect) = mpsc::channel(1);
+        let vital = Arc::new(spawner.vital(defects));
         let randomness = Arc::new(HostRandomness);
         let event_log = Arc::new(EventLog::new(clock.clone(), node_name.to_owned()));
         let api = api.map(Arc::new);
@@ -36,7 +46,7 @@ impl Edges {
             Some(api) => {
                 let ports = EventPorts {
                     clock: clock.clone(),
-                    spawner: spawner.clone(),
+                    spawner: vital.clone(),
                     randomness: randomness.clone(),
                     writer: api.clone(),
                 };
@@ -47,9 +57,10 @@ impl Edges {
                 )
             }
         };
-        Self {
+        let edges = Self {
             clock,
             spawner,
+            vital,
             randomness,
             files: Arc::new(HostFiles::new()),
             cri: Arc::new(cri.clone()),
@@ -57,7 +68,8 @@ impl Edges {
             event_log,
             events,
             node_events,
-        }
+        };
+        (edges, defect)
     }
 }
 

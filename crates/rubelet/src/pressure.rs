@@ -10,6 +10,7 @@ use rubelet_host::cgroups::Layout;
 use rubelet_host::signals::HostSignals;
 use rubelet_model::Pressure;
 use rubelet_node::pressure::{PressurePlaces, PressurePorts, watch_pressure};
+use rubelet_ports::Spawner as _;
 use rubelet_resources::pressure::PressureSettings;
 use tokio::sync::watch;
 
@@ -45,6 +46,7 @@ pub(crate) fn watch_node(
         pods_cgroup: pods_cgroup(&agent.node),
     };
     let (sender, pressure) = watch::channel(None);
-    tokio::spawn(watch_pressure(ports, thresholds, places, sender));
+    let watching = watch_pressure(ports, thresholds, places, sender);
+    edges.vital.spawn("pressure", Box::pin(watching));
     Ok(pressure)
 }

@@ -17,7 +17,7 @@ use rubelet_host::machine::Machine;
 use rubelet_host::service_manager::{ServiceManager, watchdog_interval_from_environment};
 use rubelet_node::NodeHandle;
 use rubelet_ports::api::Reviewer;
-use rubelet_ports::{RuntimeErrorKind, RuntimeReader};
+use rubelet_ports::{RuntimeErrorKind, RuntimeReader, Spawner as _};
 use rubelet_server::{ListenOptions, ServeOptions, Server, ServerHandle};
 use rubelet_wire::cri::v1::CgroupDriver;
 use tokio::sync::{mpsc, oneshot};
@@ -97,6 +97,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
         signal = signals.next() => signal,
         () = contended(started.contention) => "lock file contention",
         Some(defect) = started.fatal.recv() => bail!("a defect in rubelet ends it: {defect}"),
+        Some(defect) = started.defects.recv() => bail!("a defect in rubelet ends it: {defect}"),
         defect = node_failed(started.node.as_ref()) => bail!("a defect in rubelet's node object ends it: {defect}"),
         defect = started.server.failed() => bail!("a defect in rubelet's HTTP server ends it: {defect}"),
     };
@@ -121,6 +122,8 @@ struct Started {
     server: ServerHandle,
     /// Why the agent cannot go on.
     fatal: mpsc::Receiver<String>,
+    /// Why the parts around the agent cannot.
+    defects: mpsc::Receiver<String>,
     /// On a node of a cluster.
     node: Option<NodeHandle>,
     /// Kept for what they know of expiry.
@@ -172,7 +175,7 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     };
     let agent_settings = agent::settings(settings, &found)?;
     certificates::prepare_kubeconfig(settings, &HostFiles::new()).await?;
-    let edges = Edges::new(&name, &cri, cluster::api_server(settings)?);
+    let (edges, defects) = Edges::new(&name, &cri, cluster::api_server(settings)?);
     let client_certificate = certificates::keep_client(settings, &name, &edges)?;
     let issued = certificates::issued_serving_certificate(settings, &edges);
     // A node whose ports or root directory another one has must not touch a pod.
@@ -184,9 +187,10 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         certificate: issued.clone(),
     });
     let server = server.await.context("serve the node's HTTP API")?;
-    let cgroups = cgroups::start(settings, &found, &agent_settings.node).await?;
+    let cgroups = cgroups::start(settings, &found, &agent_settings.node, &edges).await?;
     if let Some(adjustment) = configuration.oom_score_adj {
-        tokio::spawn(cgroups::keep_oom_score(adjustment));
+        let keeping = cgroups::keep_oom_score(adjustment);
+        edges.vital.spawn("OOM score", Box::pin(keeping));
     }
     let pressure = pressure::watch_node(settings, &found, &agent_settings, &edges)?;
     let findings = Findings::new(pressure.clone());
@@ -203,7 +207,8 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     let ports = agent::ports(settings, &edges, &agent_settings, joined, cgroups, pressure);
     network::keep_helper_chains(settings, &ports);
     let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
-    tokio::spawn(cluster::tell_of_runtime(agent.runtime_health(), findings.runtime));
+    let telling = cluster::tell_of_runtime(agent.runtime_health(), findings.runtime);
+    edges.vital.spawn("state of the runtime", Box::pin(telling));
     let events = edges.event_log.clone();
     let server = server.serve(ServeOptions {
         cgroup_driver: driver,
@@ -214,6 +219,7 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     Ok(Started {
         server,
         fatal,
+        defects,
         node: membership.map(|membership| membership.node),
         _certificates: (client_certificate, serving_certificate),
         lock,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use rubelet_cgroups::{CgroupPorts, CgroupSettings, Cgroups};
 use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
-use rubelet_ports::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter};
+use rubelet_ports::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NodeEvent, NodeEventRecorder};
 use rubelet_sim::executor::{Executor, Group};
 use rubelet_sim::node;
 
@@ -18,6 +18,7 @@ pub(crate) struct State {
     pub(crate) removals: Vec<String>,
     /// Cgroups whose updates fail, and how often still.
     pub(crate) failing: BTreeMap<String, usize>,
+    pub(crate) events: Vec<String>,
 }
 
 /// Answers at once.
@@ -39,6 +40,13 @@ impl Edge {
         for value in &cgroup.files {
             files.insert(value.file.clone(), value.value.clone());
         }
+    }
+}
+
+impl NodeEventRecorder for Edge {
+    fn record_node(&self, event: NodeEvent) {
+        let text = format!("{:?} {} {}", event.event_type, event.reason, event.message);
+        self.state().events.push(text);
     }
 }
 
@@ -106,6 +114,7 @@ impl Bench {
             clock: Arc::new(executor.clone()),
             reader: Arc::new(edge.clone()),
             writer: Arc::new(edge.clone()),
+            events: Arc::new(edge.clone()),
         };
         Self {
             cgroups: Arc::new(Cgroups::new(settings, ports)),

@@ -67,7 +67,18 @@ fn limits_that_are_not_taken_are_tried_every_minute() {
     bench.start();
     bench.pass(59);
     assert!(bench.edge.value("/kubepods", "memory.max").is_none());
+    let failure =
+        "Warning FailedNodeAllocatableEnforcement Failed to update Node Allocatable Limits [\"kubepods\"]: ";
+    let told = bench.edge.state().events.clone();
+    assert!(told.len() == 1 && told[0].starts_with(failure), "{told:?}");
     bench.pass(120);
+    let told = bench.edge.state().events.clone();
+    let (last, before) = told.split_last().unwrap();
+    assert_eq!(
+        last,
+        "Normal NodeAllocatableEnforced Updated Node Allocatable limit across pods"
+    );
+    assert!(before.iter().all(|event| event.starts_with(failure)), "{told:?}");
     assert_eq!(
         bench.edge.value("/kubepods", "memory.max").as_deref(),
         Some((768_u64 << 20).to_string().as_str())
@@ -86,10 +97,20 @@ fn a_reserved_cgroup_has_to_exist() {
     let bench = Bench::new(reserved);
     let error = bench.cgroups.set_up().now_or_never().unwrap().unwrap_err();
     assert!(error.to_string().contains("systemReservedCgroup"), "{error}");
+    let told = std::mem::take(&mut bench.edge.state().events);
+    let failure = "Warning FailedNodeAllocatableEnforcement Failed to enforce System Reserved Cgroup Limits on \"/system\": ";
+    assert!(told.len() == 1 && told[0].starts_with(failure), "{told:?}");
     for path in ["/system", "/kube"] {
         bench.edge.state().cgroups.insert(path.to_owned(), [].into());
     }
     bench.cgroups.set_up().now_or_never().unwrap().unwrap();
+    assert_eq!(
+        bench.edge.state().events,
+        [
+            "Normal NodeAllocatableEnforced Updated limits on system reserved cgroup /system",
+            "Normal NodeAllocatableEnforced Updated limits on kube reserved cgroup /kube",
+        ]
+    );
     assert_eq!(
         bench.edge.value("/system", "memory.max").as_deref(),
         Some((256_u64 << 20).to_string().as_str())

@@ -32,6 +32,7 @@ async fn a_healthy_node_is_created_ready() {
             "Normal NodeHasSufficientMemory -",
             "Normal NodeHasNoDiskPressure -",
             "Normal NodeHasSufficientPID -",
+            "Normal NodeReady uid-1",
         ]
     );
 }
