@@ -1,6 +1,7 @@
 //! The rows of the design's speed and size budget: their names, units and limits; and the points in time in between.
 
 use super::probes::{COMMANDS_PER_SECOND, REQUESTS_PER_SECOND};
+use super::statuses;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +28,17 @@ pub(super) enum Row {
     CommandsRate,
     CommandsLate,
     CommandsCpu,
+    ApiOneStart,
+    ApiVolumesStart,
+    ApiOneStop,
+    ApiManyStart,
+    ApiManyStartCpu,
+    ApiManyStop,
+    ApiMemoryIdle,
+    ApiMemoryMany,
+    ApiSteadyCpu,
+    Statuses,
+    StatusesByDefault,
 }
 
 /// How low a figure has to be.
@@ -41,11 +53,11 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// The limit in the row's unit, if the run has what it takes to know it.
-    pub(super) fn value(self, floor: Option<f64>) -> Option<f64> {
+    /// Whether a figure, which is also a multiple of the floor, is low enough; nothing if the run does not tell.
+    pub(super) fn is_reached(self, figure: Option<f64>, of_floor: Option<f64>) -> Option<bool> {
         match self {
-            Self::OfFloor(factor) => floor.map(|floor| floor * factor),
-            Self::AtMost(value) => Some(value),
+            Self::OfFloor(factor) => of_floor.map(|ratio| ratio <= factor),
+            Self::AtMost(value) => figure.map(|figure| figure <= value),
             Self::Free => None,
         }
     }
@@ -53,7 +65,7 @@ impl Limit {
 
 impl Row {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 22] = [
+    pub(super) const ALL: [Self; 33] = [
         Self::OneStart,
         Self::VolumesStart,
         Self::ManyStart,
@@ -76,6 +88,17 @@ impl Row {
         Self::CommandsRate,
         Self::CommandsLate,
         Self::CommandsCpu,
+        Self::ApiOneStart,
+        Self::ApiVolumesStart,
+        Self::ApiOneStop,
+        Self::ApiManyStart,
+        Self::ApiManyStartCpu,
+        Self::ApiManyStop,
+        Self::ApiMemoryIdle,
+        Self::ApiMemoryMany,
+        Self::ApiSteadyCpu,
+        Self::Statuses,
+        Self::StatusesByDefault,
     ];
 
     /// What the row is called, with this many pods in the rows of many.
@@ -103,23 +126,60 @@ impl Row {
             Self::CommandsRate => format!("{COMMANDS_PER_SECOND} command probes per second: come"),
             Self::CommandsLate => "… late, 99th percentile".to_owned(),
             Self::CommandsCpu => "… CPU of the agent".to_owned(),
+            Self::ApiOneStart => "one pod created at the API server → Running and Ready there".to_owned(),
+            Self::ApiVolumesStart => "… more with five volumes fed by the API server".to_owned(),
+            Self::ApiOneStop => "one pod deleted at the API server → gone there".to_owned(),
+            Self::ApiManyStart => {
+                format!("{pods} pods created at the API server at once, all Running and Ready there")
+            }
+            Self::ApiManyStartCpu => "… CPU of the agent".to_owned(),
+            Self::ApiManyStop => format!("{pods} pods deleted at the API server at once → all gone there"),
+            Self::ApiMemoryIdle => "resident memory in a cluster, idle".to_owned(),
+            Self::ApiMemoryMany => format!("resident memory in a cluster, {pods} pods"),
+            Self::ApiSteadyCpu => format!("CPU in steady state in a cluster with {pods} pods"),
+            Self::Statuses => format!(
+                "{} pods change at once, {} ms to the API server and back → all written there",
+                statuses::PODS,
+                statuses::ROUND_TRIP.as_millis()
+            ),
+            Self::StatusesByDefault => {
+                "… with the default limits for requests, 50 per second and 100 at once".to_owned()
+            }
         }
     }
 
     /// A value with its unit.
     pub(super) fn figure(self, value: f64) -> String {
         match self {
-            Self::OneStart | Self::OneRestart | Self::OneStop | Self::ExecToReady => format!("{value:.0} ms"),
-            Self::ManyStart | Self::ManyStartCpu | Self::ManyStop | Self::KubeletRestart => {
-                format!("{value:.2} s")
+            Self::OneStart
+            | Self::OneRestart
+            | Self::OneStop
+            | Self::ExecToReady
+            | Self::ApiOneStart
+            | Self::ApiOneStop => format!("{value:.0} ms"),
+            Self::ManyStart
+            | Self::ManyStartCpu
+            | Self::ManyStop
+            | Self::KubeletRestart
+            | Self::ApiManyStart
+            | Self::ApiManyStartCpu
+            | Self::ApiManyStop
+            | Self::Statuses
+            | Self::StatusesByDefault => format!("{value:.2} s"),
+            Self::MemoryIdle
+            | Self::MemoryMany
+            | Self::AnonymousIdle
+            | Self::AnonymousMany
+            | Self::ApiMemoryIdle
+            | Self::ApiMemoryMany => format!("{value:.1} MiB"),
+            Self::SteadyCpu | Self::RequestsCpu | Self::CommandsCpu | Self::ApiSteadyCpu => {
+                format!("{value:.2} % of a core")
             }
-            Self::MemoryIdle | Self::MemoryMany | Self::AnonymousIdle | Self::AnonymousMany => {
-                format!("{value:.1} MiB")
-            }
-            Self::SteadyCpu | Self::RequestsCpu | Self::CommandsCpu => format!("{value:.2} % of a core"),
-            Self::VolumesStart | Self::RequestsLate | Self::RequestsLatest | Self::CommandsLate => {
-                format!("{value:.1} ms")
-            }
+            Self::VolumesStart
+            | Self::RequestsLate
+            | Self::RequestsLatest
+            | Self::CommandsLate
+            | Self::ApiVolumesStart => format!("{value:.1} ms"),
             Self::RequestsRate | Self::CommandsRate => format!("{value:.1} per s"),
             Self::Binary => format!("{value:.1} MB"),
         }
@@ -140,6 +200,8 @@ impl Row {
             Self::Binary => Limit::AtMost(30.0),
             Self::RequestsLate => Limit::AtMost(50.0),
             Self::VolumesStart => Limit::AtMost(10.0),
+            Self::ApiVolumesStart => Limit::AtMost(15.0),
+            Self::Statuses => Limit::AtMost(2.0),
             Self::AnonymousIdle
             | Self::AnonymousMany
             | Self::ExecToReady
@@ -148,7 +210,16 @@ impl Row {
             | Self::RequestsCpu
             | Self::CommandsRate
             | Self::CommandsLate
-            | Self::CommandsCpu => Limit::Free,
+            | Self::CommandsCpu
+            | Self::ApiOneStart
+            | Self::ApiOneStop
+            | Self::ApiManyStart
+            | Self::ApiManyStartCpu
+            | Self::ApiManyStop
+            | Self::ApiMemoryIdle
+            | Self::ApiMemoryMany
+            | Self::ApiSteadyCpu
+            | Self::StatusesByDefault => Limit::Free,
         }
     }
 
@@ -174,7 +245,18 @@ impl Row {
             | Self::RequestsCpu
             | Self::CommandsRate
             | Self::CommandsLate
-            | Self::CommandsCpu => Limit::Free,
+            | Self::CommandsCpu
+            | Self::ApiOneStart
+            | Self::ApiOneStop
+            | Self::ApiManyStart
+            | Self::ApiManyStartCpu
+            | Self::ApiManyStop
+            | Self::ApiMemoryIdle
+            | Self::ApiMemoryMany
+            | Self::ApiSteadyCpu
+            | Self::ApiVolumesStart
+            | Self::Statuses
+            | Self::StatusesByDefault => Limit::Free,
         }
     }
 }
@@ -232,20 +314,30 @@ mod tests {
 
     #[test]
     fn limits() {
-        let check = |limit: Limit, floor: Option<f64>, expected: Option<f64>| {
-            assert_eq!(limit.value(floor), expected, "{limit:?} {floor:?}");
+        let check = |limit: Limit, figure: Option<f64>, of_floor: Option<f64>, expected: Option<bool>| {
+            let found = limit.is_reached(figure, of_floor);
+            assert_eq!(found, expected, "{limit:?} {figure:?} {of_floor:?}");
         };
-        check(Limit::OfFloor(1.5), Some(10.0), Some(15.0));
-        check(Limit::OfFloor(1.5), None, None);
-        check(Limit::AtMost(2.0), None, Some(2.0));
-        check(Limit::Free, Some(1.0), None);
+        check(Limit::OfFloor(1.5), Some(10.0), Some(1.5), Some(true));
+        check(Limit::OfFloor(1.5), Some(1.0), Some(1.6), Some(false));
+        check(Limit::OfFloor(1.5), Some(1.0), None, None);
+        check(Limit::AtMost(2.0), Some(2.0), None, Some(true));
+        check(Limit::AtMost(2.0), Some(2.1), Some(1.0), Some(false));
+        check(Limit::AtMost(2.0), None, None, None);
+        check(Limit::Free, Some(1.0), Some(1.0), None);
     }
 
     #[test]
     fn a_goal_is_never_easier_than_what_must_be_reached() {
         for row in Row::ALL {
-            let floor = Some(1.0);
-            assert!(row.goal().value(floor) <= row.must().value(floor), "{row:?}");
+            let is_harder = match (row.goal(), row.must()) {
+                (Limit::OfFloor(goal), Limit::OfFloor(must)) | (Limit::AtMost(goal), Limit::AtMost(must)) => {
+                    goal <= must
+                }
+                (Limit::Free, _) => true,
+                _ => false,
+            };
+            assert!(is_harder, "{row:?}");
         }
     }
 }

@@ -23,35 +23,45 @@ struct BarePod {
     container_id: String,
 }
 
-/// All rows that have a floor.
-pub(super) async fn measure(
+/// The rows of one pod.
+pub(super) async fn measure_one_by_one(
+    options: &Options,
+    scope: &Scope,
+    runtime: &mut Runtime,
+    samples: &mut Samples,
+) -> Result<()> {
+    if !options.wants(Group::One) {
+        return Ok(());
+    }
+    let image_id = runtime.image_id().await?;
+    for number in 0..one::PODS_PER_ROUND {
+        let config = BareConfig::prepare(scope, &image_id, &format!("floor-{number}"))?;
+        measure_one(config, one::rest(number), runtime, samples)
+            .await
+            .context("the floor with one pod")?;
+        runtime.remove_everything().await?;
+        tokio::time::sleep(one::rest(number)).await;
+    }
+    Ok(())
+}
+
+/// The rows of many pods.
+pub(super) async fn measure_at_once(
     options: &Options,
     scope: &Scope,
     runtime: &mut Runtime,
     samples: &mut Samples,
 ) -> Result<()> {
     let image_id = runtime.image_id().await?;
-    if options.wants(Group::One) {
-        for number in 0..one::PODS_PER_ROUND {
-            let config = BareConfig::prepare(scope, &image_id, &format!("floor-{number}"))?;
-            measure_one(config, one::rest(number), runtime, samples)
-                .await
-                .context("the floor with one pod")?;
-            runtime.remove_everything().await?;
-            tokio::time::sleep(one::rest(number)).await;
-        }
-    }
-    if options.wants(Group::Hundred) {
-        for width in &options.widths {
-            let configs = (0..options.pods)
-                .map(|number| BareConfig::prepare(scope, &image_id, &format!("floor-{number}")))
-                .collect::<Result<Vec<_>>>()?;
-            measure_many(configs, *width, runtime, samples)
-                .await
-                .with_context(|| format!("the floor with {} pods", options.pods))?;
-            runtime.remove_everything().await?;
-            tokio::time::sleep(one::rest(0)).await;
-        }
+    for width in &options.widths {
+        let configs = (0..options.pods)
+            .map(|number| BareConfig::prepare(scope, &image_id, &format!("floor-{number}")))
+            .collect::<Result<Vec<_>>>()?;
+        measure_many(configs, *width, runtime, samples)
+            .await
+            .with_context(|| format!("the floor with {} pods", options.pods))?;
+        runtime.remove_everything().await?;
+        tokio::time::sleep(one::rest(0)).await;
     }
     Ok(())
 }

@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::cluster::Membership;
 use super::runtime::DEADLINE;
 use super::samples::Column;
 use crate::containerd::Containerd;
 use crate::process::Process;
 use crate::{Scope, http, peer};
 
+/// What a node without a cluster is called.
 const NODE: &str = "node";
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// Clock ticks of `/proc`, a constant of the kernel's interface on every machine that runs kubelets.
@@ -31,6 +33,7 @@ pub(super) struct Place<'a> {
     dir: PathBuf,
     config: PathBuf,
     address: String,
+    membership: Option<Membership>,
 }
 
 impl<'a> Place<'a> {
@@ -82,11 +85,38 @@ impl<'a> Place<'a> {
             config: path,
             dir,
             address: format!("127.0.0.1:{read_only_port}"),
+            membership: None,
         })
+    }
+
+    /// The same as a node of a cluster.
+    pub(super) fn joined(mut self, membership: Membership) -> Self {
+        self.membership = Some(membership);
+        self
+    }
+
+    /// Sets a field of the configuration; the next process has it.
+    pub(super) fn configure(&self, field: &str, value: Value) -> Result<()> {
+        let mut config: Value = serde_json::from_slice(&fs::read(&self.config)?)?;
+        config[field] = value;
+        fs::write(&self.config, serde_json::to_vec_pretty(&config)?)
+            .context("write the kubelet's configuration anew")
+    }
+
+    /// What the node is called.
+    pub(super) fn node(&self) -> &str {
+        self.membership
+            .as_ref()
+            .map_or(NODE, |membership| &membership.node)
     }
 
     pub(super) fn column(&self) -> Column {
         self.column
+    }
+
+    /// What tells it from all others.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The end of what the kubelet wrote.
@@ -128,8 +158,15 @@ impl<'a> Place<'a> {
             .arg(self.dir.join("root"))
             .arg("--cert-dir")
             .arg(self.dir.join("pki"))
-            .arg(format!("--hostname-override={NODE}"));
+            .arg(format!("--hostname-override={}", self.node()));
+        if let Some(membership) = &self.membership {
+            command
+                .arg("--kubeconfig")
+                .arg(&membership.kubeconfig)
+                .arg(format!("--node-ip={}", membership.address));
+        }
         Ok(Kubelet {
+            node: self.node().to_owned(),
             column: self.column,
             dir: self.dir.clone(),
             address: self.address.clone(),
@@ -161,6 +198,7 @@ pub(super) struct Memory {
 /// A running kubelet. Dropping it kills it.
 pub(super) struct Kubelet {
     column: Column,
+    node: String,
     dir: PathBuf,
     address: String,
     process: Process,
@@ -171,9 +209,14 @@ impl Kubelet {
         self.column
     }
 
+    /// What its node is called.
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
     /// What the kubelet calls the pod of a manifest.
     pub(super) fn pod_name(&self, name: &str) -> String {
-        format!("{name}-{NODE}")
+        format!("{name}-{}", self.node)
     }
 
     /// Writes a manifest beside the folder, from where it is put in by a rename.
@@ -329,7 +372,7 @@ mod tests {
 
     #[test]
     fn readiness_is_read() {
-        let check = |status: serde_json::Value, expected: bool| {
+        let check = |status: Value, expected: bool| {
             let body = json!({ "items": [{ "metadata": { "name": "a" }, "status": status }] });
             let pods = read_pods(body.to_string().as_bytes()).unwrap();
             assert_eq!((pods.len(), pods[0].is_ready()), (1, expected), "{body}");

@@ -1,21 +1,27 @@
 //! `make bench`: rubelet, upstream's kubelet and the bare CRI floor on every row of the budget, in one run on one machine.
 //!
 //! All three use the same private containerd, image, pod and configuration, and take turns round by round, so that what
-//! disturbs the machine disturbs all of them. Reading order: `budget` (the rows) → `one`, `hundred`, `probes`, `floor` (what is done)
-//! → `kubelet`, `runtime`, `pod` (with what) → `samples` and `report` (what comes out). The machine is noisy: compare the
-//! columns of one run, not runs.
+//! disturbs the machine disturbs all of them. Reading order: `budget` (the rows) → `one`, `hundred`, `probes`, `api`, `statuses`,
+//! `floor` (what is done) → `kubelet`, `runtime`, `pod`, `cluster`, `sightings`, `relay`, `gate` (with what) → `samples` and
+//! `report` (what comes out). The machine is noisy: compare the columns of one run, not runs.
 
+mod api;
 mod budget;
+mod cluster;
 mod floor;
+mod gate;
 mod hundred;
 mod kubelet;
 mod machine;
 mod one;
 mod pod;
 mod probes;
+mod relay;
 mod report;
 mod runtime;
 mod samples;
+mod sightings;
+mod statuses;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +33,10 @@ use clap::ValueEnum;
 use crate::containerd::{Containerd, Flavour};
 use crate::{Program, Scope, images, workspace_root};
 use budget::Row;
+use cluster::Cluster;
+use gate::Gate;
 use kubelet::Place;
+use relay::Relay;
 use runtime::Runtime;
 use samples::{Column, Samples};
 
@@ -52,6 +61,10 @@ pub enum Group {
     Hundred,
     /// Containers that are probed; measured once, whatever the number of rounds.
     Probes,
+    /// One pod and many through the API server.
+    Api,
+    /// Many changes at once with the API server far away; measured once, whatever the number of rounds.
+    Statuses,
 }
 
 /// What to measure.
@@ -64,8 +77,8 @@ pub struct Options {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Only these rows; the document is not written then.
-    #[arg(long, value_enum)]
-    only: Option<Group>,
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Group>,
     /// Leave upstream's kubelet out; the document is not written then.
     #[arg(long)]
     skip_upstream: bool,
@@ -91,13 +104,24 @@ pub struct Options {
 
 impl Options {
     fn wants(&self, group: Group) -> bool {
-        self.only.is_none_or(|only| only == group)
+        self.only.is_empty() || self.only.contains(&group)
     }
 
     /// Whether the run has everything that the document tells.
     fn is_full(&self) -> bool {
         let everybody = !self.skip_upstream && !self.skip_rubelet && !self.skip_floor;
-        self.only.is_none() && everybody && self.pods == PODS && self.steady_seconds >= STEADY_SECONDS
+        self.only.is_empty() && everybody && self.pods == PODS && self.steady_seconds >= STEADY_SECONDS
+    }
+
+    /// Whether the rows without a cluster are measured.
+    fn wants_static_pods(&self) -> bool {
+        [Group::Idle, Group::One, Group::Hundred, Group::Probes]
+            .into_iter()
+            .any(|group| self.wants(group))
+    }
+
+    fn wants_cluster(&self) -> bool {
+        self.wants(Group::Api) || self.wants(Group::Statuses)
     }
 
     fn steady(&self) -> Duration {
@@ -159,73 +183,177 @@ async fn measure(options: &Options, scope: &Scope, containerd: &Containerd) -> R
     for (column, program) in &kubelets {
         samples.record(Row::Binary, *column, fs::metadata(program)?.len() as f64 / 1e6);
     }
-    let mut runtime = Runtime::connect(containerd).await?;
-    let mut places = 0;
-    for round in 1..=options.rounds {
-        println!("bench: round {round} of {}", options.rounds);
-        if !options.skip_floor {
-            floor::measure(options, scope, &mut runtime, &mut samples).await?;
-        }
-        for (column, program) in &kubelets {
-            places += 1;
-            let place = Place::new(scope, containerd, *column, program, places)?;
-            let with_probes = round == 1 && options.wants(Group::Probes);
-            measure_kubelet(options, &place, with_probes, &mut runtime, &mut samples)
-                .await
-                .with_context(|| {
-                    format!(
-                        "measure {column}; its last words:\n{}",
-                        place.log_tail(LAST_WORDS)
-                    )
-                })?;
-            runtime.remove_everything().await?;
+    let mut bench = Bench {
+        options,
+        scope,
+        containerd,
+        kubelets,
+        places: 0,
+        runtime: Runtime::connect(containerd).await?,
+        samples,
+    };
+    if options.wants_static_pods() {
+        for round in 1..=options.rounds {
+            bench.begin_round(round, "");
+            bench.measure_static_pods(round).await?;
         }
     }
-    Ok(samples)
+    if options.wants_cluster() {
+        bench.measure_in_cluster().await?;
+    }
+    Ok(bench.samples)
 }
 
-/// All rows of one kubelet, on folders of its own.
-async fn measure_kubelet(
-    options: &Options,
-    place: &Place<'_>,
-    with_probes: bool,
-    runtime: &mut Runtime,
-    samples: &mut Samples,
-) -> Result<()> {
-    let column = place.column();
-    let (mut kubelet, ready) = place.start()?;
-    samples.record(Row::ExecToReady, column, ready.as_secs_f64() * 1e3);
-    kubelet.settle(SETTLING).await?;
-    let memory = kubelet.memory()?;
-    samples.record(Row::MemoryIdle, column, memory.resident_mib);
-    samples.record(Row::AnonymousIdle, column, memory.anonymous_mib);
-    if with_probes {
-        probes::measure(options, &mut kubelet, runtime, samples)
-            .await
-            .context("with probes")?;
-        // Each group on a kubelet that did nothing before, as the floor's containerd did nothing else either.
-        kubelet.stop()?;
-        runtime.remove_everything().await?;
-        (kubelet, _) = place.start()?;
+/// A run of the benchmarks.
+struct Bench<'a> {
+    options: &'a Options,
+    scope: &'a Scope,
+    containerd: &'a Containerd,
+    kubelets: Vec<(Column, PathBuf)>,
+    /// How many kubelets had folders so far.
+    places: usize,
+    runtime: Runtime,
+    samples: Samples,
+}
+
+impl<'a> Bench<'a> {
+    fn begin_round(&mut self, round: usize, what: &str) {
+        println!("bench: round {round} of {}{what}", self.options.rounds);
+        self.samples.begin_round(round);
+    }
+
+    /// Folders for every kubelet, in the order in which they take their turns in this round.
+    fn places(&mut self, round: usize) -> Result<Vec<Place<'a>>> {
+        let mut kubelets = self.kubelets.clone();
+        if round.is_multiple_of(2) {
+            kubelets.reverse();
+        }
+        let mut places = Vec::new();
+        for (column, program) in kubelets {
+            self.places += 1;
+            places.push(Place::new(
+                self.scope,
+                self.containerd,
+                column,
+                &program,
+                self.places,
+            )?);
+        }
+        Ok(places)
+    }
+
+    /// A round of the rows without a cluster. Each group on a kubelet that did nothing before, next to its floor.
+    async fn measure_static_pods(&mut self, round: usize) -> Result<()> {
+        let options = self.options;
+        let places = self.places(round)?;
+        let with_probes = round == 1 && options.wants(Group::Probes);
+        if options.wants(Group::Idle) || options.wants(Group::One) || with_probes {
+            if !options.skip_floor {
+                floor::measure_one_by_one(options, self.scope, &mut self.runtime, &mut self.samples).await?;
+            }
+            for place in &places {
+                let result = self.measure_few(place, with_probes).await;
+                result.with_context(|| last_words(place))?;
+                self.runtime.remove_everything().await?;
+            }
+        }
+        if options.wants(Group::Hundred) {
+            if !options.skip_floor {
+                floor::measure_at_once(options, self.scope, &mut self.runtime, &mut self.samples).await?;
+            }
+            for place in &places {
+                let result = self.measure_hundred(place).await;
+                result.with_context(|| last_words(place))?;
+                self.runtime.remove_everything().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of an idle kubelet, of probes, and of one pod.
+    async fn measure_few(&mut self, place: &Place<'_>, with_probes: bool) -> Result<()> {
+        let column = place.column();
+        let (mut kubelet, ready) = place.start()?;
         kubelet.settle(SETTLING).await?;
-    }
-    if options.wants(Group::One) {
-        one::measure(&kubelet, runtime, samples)
-            .await
-            .context("with one pod")?;
-    }
-    if options.wants(Group::Hundred) {
-        if options.wants(Group::One) {
+        let memory = kubelet.memory()?;
+        let samples = &mut self.samples;
+        samples.record(Row::ExecToReady, column, ready.as_secs_f64() * 1e3);
+        samples.record(Row::MemoryIdle, column, memory.resident_mib);
+        samples.record(Row::AnonymousIdle, column, memory.anonymous_mib);
+        if with_probes {
+            probes::measure(self.options, &mut kubelet, &mut self.runtime, samples)
+                .await
+                .context("with probes")?;
             kubelet.stop()?;
-            runtime.remove_everything().await?;
+            self.runtime.remove_everything().await?;
             (kubelet, _) = place.start()?;
             kubelet.settle(SETTLING).await?;
         }
-        hundred::measure(options, place, kubelet, runtime, samples)
-            .await
-            .with_context(|| format!("with {} pods", options.pods))?;
-    } else {
-        kubelet.stop()?;
+        if self.options.wants(Group::One) {
+            one::measure(&kubelet, &mut self.runtime, samples)
+                .await
+                .context("with one pod")?;
+        }
+        kubelet.stop()
     }
-    Ok(())
+
+    async fn measure_hundred(&mut self, place: &Place<'_>) -> Result<()> {
+        let (mut kubelet, _) = place.start()?;
+        kubelet.settle(SETTLING).await?;
+        hundred::measure(self.options, place, kubelet, &mut self.runtime, &mut self.samples)
+            .await
+            .with_context(|| format!("with {} pods", self.options.pods))
+    }
+
+    /// All rounds of the rows through the API server.
+    async fn measure_in_cluster(&mut self) -> Result<()> {
+        println!("bench: starting a control plane");
+        let mut cluster = Cluster::start(self.scope).await?;
+        for round in 1..=self.options.rounds {
+            if self.options.wants(Group::Api) {
+                self.begin_round(round, " through the API server");
+                self.measure_api(round, &mut cluster).await?;
+            }
+        }
+        if self.options.wants(Group::Statuses) {
+            self.begin_round(1, " with the API server far away");
+            self.measure_statuses(&mut cluster).await?;
+        }
+        Ok(())
+    }
+
+    async fn measure_api(&mut self, round: usize, cluster: &mut Cluster) -> Result<()> {
+        for place in self.places(round)? {
+            let membership = cluster.membership(place.name(), None)?;
+            let place = place.joined(membership);
+            let (runtime, samples) = (&self.runtime, &mut self.samples);
+            api::measure(self.options, &place, round == 1, cluster, runtime, samples)
+                .await
+                .with_context(|| last_words(&place))?;
+            self.runtime.remove_everything().await?;
+        }
+        Ok(())
+    }
+
+    async fn measure_statuses(&mut self, cluster: &mut Cluster) -> Result<()> {
+        let relay = Relay::start(cluster.endpoint()?, statuses::ROUND_TRIP / 2).await?;
+        let gate = Gate::start().await?;
+        for place in self.places(1)? {
+            let membership = cluster.membership(place.name(), Some(relay.address()))?;
+            let place = place.joined(membership);
+            statuses::measure(&place, &gate, cluster, &mut self.samples)
+                .await
+                .with_context(|| last_words(&place))?;
+            self.runtime.remove_everything().await?;
+        }
+        Ok(())
+    }
+}
+
+fn last_words(place: &Place<'_>) -> String {
+    format!(
+        "measure {}; its last words:\n{}",
+        place.column(),
+        place.log_tail(LAST_WORDS)
+    )
 }

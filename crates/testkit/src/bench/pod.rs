@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -16,11 +17,16 @@ pub(super) const IMAGE: &str = PAUSE;
 pub(super) const NAMESPACE: &str = "default";
 pub(super) const GRACE_SECONDS: i64 = 30;
 const CONTAINER: &str = "main";
+/// The objects that volumes are fed from; the last is the cluster's own.
+pub(super) const CONFIG_MAP: &str = "settings";
+pub(super) const SECRET: &str = "credentials";
+pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
+/// The longest that a probe waits for its answer.
+const PROBE_SECONDS: u64 = 30;
 
 /// The manifest of a pod of this name.
 pub(super) fn manifest(name: &str) -> String {
-    let container = json!({ "name": CONTAINER, "image": IMAGE, "imagePullPolicy": "IfNotPresent" });
-    format!("{:#}\n", with_containers(name, &[container]))
+    format!("{:#}\n", with_containers(name, &[container()]))
 }
 
 /// The same pod with five volumes.
@@ -36,6 +42,10 @@ pub(super) fn manifest_with_volumes(name: &str) -> String {
         { "name": "info-1", "downwardAPI": { "items": info } },
         { "name": "info-2", "downwardAPI": { "items": info } },
     ]);
+    format!("{:#}\n", with_volumes(name, volumes))
+}
+
+fn with_volumes(name: &str, volumes: Value) -> Value {
     let names = volumes
         .as_array()
         .into_iter()
@@ -45,12 +55,73 @@ pub(super) fn manifest_with_volumes(name: &str) -> String {
         .enumerate()
         .map(|(index, name)| json!({ "name": name, "mountPath": format!("/volumes/{index}") }))
         .collect();
-    let container = json!({
-        "name": CONTAINER, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "volumeMounts": mounts,
-    });
+    let mut container = container();
+    container["volumeMounts"] = json!(mounts);
     let mut pod = with_containers(name, &[container]);
     pod["spec"]["volumes"] = volumes;
-    format!("{pod:#}\n")
+    pod
+}
+
+fn container() -> Value {
+    json!({ "name": CONTAINER, "image": IMAGE, "imagePullPolicy": "IfNotPresent" })
+}
+
+/// The same pod for a node of a cluster, with what the API server gives to every pod: a volume with a token.
+pub(super) fn with_service_account(name: &str, node: &str) -> Value {
+    bound(with_containers(name, &[container()]), node)
+}
+
+/// The same pod for a node of a cluster, and nothing else.
+pub(super) fn without_volumes(name: &str, node: &str) -> Value {
+    without_service_account(with_service_account(name, node))
+}
+
+/// The same pod for a node of a cluster with five volumes that are fed by the API server, one of them as it gives to every pod.
+pub(super) fn with_api_volumes(name: &str, node: &str) -> Value {
+    let info = json!([
+        { "path": "name", "fieldRef": { "fieldPath": "metadata.name" } },
+        { "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } },
+    ]);
+    let namespace = json!([{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }]);
+    let volumes = json!([
+        { "name": "config-map", "configMap": { "name": CONFIG_MAP } },
+        { "name": "secret", "secret": { "secretName": SECRET } },
+        { "name": "info", "downwardAPI": { "items": info } },
+        { "name": "both", "projected": { "sources": [
+            { "configMap": { "name": CONFIG_MAP, "items": [{ "key": "one", "path": "settings/one" }] } },
+            { "secret": { "name": SECRET, "items": [{ "key": "two", "path": "credentials/two" }] } },
+        ] } },
+        { "name": "access", "projected": { "sources": [
+            { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
+            { "configMap": { "name": ROOT_CA, "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
+            { "downwardAPI": { "items": namespace } },
+        ] } },
+    ]);
+    without_service_account(bound(with_volumes(name, volumes), node))
+}
+
+/// The same pod for a node of a cluster, in the node's network; a server beside it says whether it is ready.
+pub(super) fn with_readiness(name: &str, node: &str, server: SocketAddr) -> Value {
+    let mut container = container();
+    container["readinessProbe"] = json!({
+        "httpGet": { "host": server.ip(), "port": server.port(), "path": format!("/{name}") },
+        "periodSeconds": 1,
+        "failureThreshold": 1,
+        "timeoutSeconds": PROBE_SECONDS,
+    });
+    let mut pod = bound(with_containers(name, &[container]), node);
+    pod["spec"]["hostNetwork"] = json!(true);
+    without_service_account(pod)
+}
+
+fn bound(mut pod: Value, node: &str) -> Value {
+    pod["spec"]["nodeName"] = json!(node);
+    pod
+}
+
+fn without_service_account(mut pod: Value) -> Value {
+    pod["spec"]["automountServiceAccountToken"] = json!(false);
+    pod
 }
 
 /// The same pod with other containers.

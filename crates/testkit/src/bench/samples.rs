@@ -24,11 +24,23 @@ impl fmt::Display for Column {
     }
 }
 
+/// How one column compares with another: the rounds' ratios. What slows the machine down for minutes slows both of a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ratio {
+    pub(super) median: f64,
+    pub(super) lowest: f64,
+    pub(super) highest: f64,
+}
+
+/// Values by the round in which they were measured.
+type Rounds = BTreeMap<usize, Vec<f64>>;
+
 /// Figures by row and column.
 pub(super) struct Samples {
     pods: usize,
-    rows: BTreeMap<(Row, Column), Vec<f64>>,
-    widths: BTreeMap<(Row, usize), Vec<f64>>,
+    round: usize,
+    rows: BTreeMap<(Row, Column), Rounds>,
+    widths: BTreeMap<(Row, usize), Rounds>,
     marks: BTreeMap<(Mark, Column), Vec<f64>>,
     notes: BTreeMap<String, usize>,
 }
@@ -38,6 +50,7 @@ impl Samples {
     pub(super) fn new(pods: usize) -> Self {
         Self {
             pods,
+            round: 0,
             rows: BTreeMap::new(),
             widths: BTreeMap::new(),
             marks: BTreeMap::new(),
@@ -50,6 +63,11 @@ impl Samples {
         self.pods
     }
 
+    /// What is recorded from now on belongs to this round.
+    pub(super) fn begin_round(&mut self, round: usize) {
+        self.round = round;
+    }
+
     /// Adds a figure to a cell of the table and prints it.
     pub(super) fn record(&mut self, row: Row, column: Column, value: f64) {
         println!(
@@ -57,7 +75,8 @@ impl Samples {
             row.name(self.pods),
             row.figure(value)
         );
-        self.rows.entry((row, column)).or_default().push(value);
+        let rounds = self.rows.entry((row, column)).or_default();
+        rounds.entry(self.round).or_default().push(value);
     }
 
     /// Adds a figure of the floor with this many pods in flight; the row's floor is the best of them.
@@ -68,7 +87,8 @@ impl Samples {
             row.name(self.pods),
             row.figure(value)
         );
-        self.widths.entry((row, width)).or_default().push(value);
+        let rounds = self.widths.entry((row, width)).or_default();
+        rounds.entry(self.round).or_default().push(value);
     }
 
     /// Adds when, in milliseconds after its beginning, an action reached a point.
@@ -94,14 +114,37 @@ impl Samples {
         {
             return Some(best);
         }
-        self.rows.get(&(row, column)).map(|values| median(values))
+        self.rows.get(&(row, column)).map(median_of_all)
+    }
+
+    /// Rubelet's figures as multiples of another column's, round by round.
+    pub(super) fn ratio(&self, row: Row, below: Column) -> Option<Ratio> {
+        let ours = self.rows.get(&(row, Column::Rubelet))?;
+        let theirs = match self.best_width(row) {
+            Some((width, _)) if below == Column::Floor => self.widths.get(&(row, width))?,
+            _ => self.rows.get(&(row, below))?,
+        };
+        let ratios: Vec<f64> = ours
+            .iter()
+            .filter_map(|(round, values)| Some((median(values), median(theirs.get(round)?))))
+            // A difference of two starts can come out at nothing; no multiple of that means anything.
+            .filter(|(_, below)| *below > 0.0)
+            .map(|(ours, below)| ours / below)
+            .collect();
+        let lowest = ratios.iter().copied().reduce(f64::min)?;
+        let highest = ratios.iter().copied().reduce(f64::max)?;
+        Some(Ratio {
+            median: median(&ratios),
+            lowest,
+            highest,
+        })
     }
 
     /// With how many in flight the floor is lowest, and how low.
     pub(super) fn best_width(&self, row: Row) -> Option<(usize, f64)> {
         let of_row = self.widths.iter().filter(|((of, _), _)| *of == row);
         of_row
-            .map(|((_, width), values)| (*width, median(values)))
+            .map(|((_, width), values)| (*width, median_of_all(values)))
             .min_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
@@ -109,6 +152,11 @@ impl Samples {
     pub(super) fn marked_ms(&self, mark: Mark, column: Column) -> Option<f64> {
         self.marks.get(&(mark, column)).map(|values| median(values))
     }
+}
+
+fn median_of_all(rounds: &Rounds) -> f64 {
+    let values: Vec<f64> = rounds.values().flatten().copied().collect();
+    median(&values)
 }
 
 /// The middle value, or the mean of the two middle ones; not a number without values.
@@ -145,5 +193,28 @@ mod tests {
         assert_eq!(samples.best_width(Row::ManyStart), Some((4, 10.0)));
         assert_eq!(samples.figure(Row::ManyStart, Column::Floor), Some(10.0));
         assert_eq!(samples.figure(Row::ManyStop, Column::Floor), None);
+    }
+    #[test]
+    fn ratios_compare_what_was_measured_in_one_round() {
+        let mut samples = Samples::new(100);
+        // The machine is slow in the first round, and for us alone in the third.
+        for (round, floor, ours) in [(1, 20.0, 18.0), (2, 10.0, 9.0), (3, 10.0, 15.0)] {
+            samples.begin_round(round);
+            samples.record_width(Row::ManyStop, 4, floor);
+            samples.record_width(Row::ManyStop, 8, floor * 3.0);
+            samples.record(Row::ManyStop, Column::Rubelet, ours);
+        }
+        samples.begin_round(4);
+        samples.record(Row::ManyStop, Column::Rubelet, 99.0);
+        let expected = Ratio {
+            median: 0.9,
+            lowest: 0.9,
+            highest: 1.5,
+        };
+        assert_eq!(samples.ratio(Row::ManyStop, Column::Floor), Some(expected));
+        assert_eq!(samples.ratio(Row::ManyStop, Column::Upstream), None);
+        samples.record(Row::VolumesStart, Column::Upstream, -1.0);
+        samples.record(Row::VolumesStart, Column::Rubelet, 1.0);
+        assert_eq!(samples.ratio(Row::VolumesStart, Column::Upstream), None);
     }
 }
