@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::containerd::Flavour;
 use crate::control_plane::{self, ControlPlane};
 use crate::node::{Bed, Kubelet, Options, PodFacts};
+use crate::node_network::NodeNetwork;
 use crate::scope::Scope;
 
 /// How long a state may take unless a test says otherwise.
@@ -31,6 +32,16 @@ pub struct Cluster<'a> {
     pub control_plane: ControlPlane,
     pub bed: Bed<'a>,
     client: Client,
+    nodes: Nodes,
+}
+
+/// What the nodes of a cluster share.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nodes {
+    /// The machine's network, where each has ports of its own.
+    Together,
+    /// Nothing that machines do not share: each is in a network of its own.
+    Apart,
 }
 
 impl<'a> Cluster<'a> {
@@ -41,13 +52,35 @@ impl<'a> Cluster<'a> {
         kubelet: Kubelet,
         adjust: impl FnOnce(Options) -> Options,
     ) -> Result<Self> {
+        Self::start_with(scope, plane, Nodes::Together, kubelet, adjust).await
+    }
+
+    /// The same with every node in a network of its own.
+    pub async fn start_apart(
+        scope: &'a Scope,
+        plane: control_plane::Options,
+        kubelet: Kubelet,
+        adjust: impl FnOnce(Options) -> Options,
+    ) -> Result<Self> {
+        Self::start_with(scope, plane, Nodes::Apart, kubelet, adjust).await
+    }
+
+    async fn start_with(
+        scope: &'a Scope,
+        plane: control_plane::Options,
+        nodes: Nodes,
+        kubelet: Kubelet,
+        adjust: impl FnOnce(Options) -> Options,
+    ) -> Result<Self> {
         let control_plane = ControlPlane::start(scope, plane).await?;
-        let options = adjust(joined(scope, &control_plane, Options::new(kubelet))?);
+        let options = joined(scope, &control_plane, nodes, Options::new(kubelet)).await?;
+        let options = adjust(options);
         let bed = Bed::start(scope, Flavour::V2, options).await?;
         let cluster = Self {
             client: control_plane.admin_client(),
             control_plane,
             bed,
+            nodes,
         };
         cluster.wait_until_node_ready().await?;
         cluster.wait_until_pods_may_be_made().await?;
@@ -62,7 +95,8 @@ impl<'a> Cluster<'a> {
         adjust: impl FnOnce(Options) -> Options,
     ) -> Result<Bed<'a>> {
         let scope = self.bed.scope;
-        let options = joined(scope, &self.control_plane, Options::new(kubelet).labelled(label))?;
+        let options = Options::new(kubelet).labelled(label);
+        let options = joined(scope, &self.control_plane, self.nodes, options).await?;
         let bed = Bed::start(scope, self.bed.containerd.flavour(), adjust(options)).await?;
         let ready = self.wait_until_ready_is(bed.node.name(), "True").await;
         ready.with_context(|| bed.node.log_tail())?;
@@ -259,9 +293,20 @@ impl<'a> Cluster<'a> {
 }
 
 /// A node's options that make it one of this cluster.
-fn joined(scope: &Scope, control_plane: &ControlPlane, options: Options) -> Result<Options> {
+async fn joined(
+    scope: &Scope,
+    control_plane: &ControlPlane,
+    nodes: Nodes,
+    mut options: Options,
+) -> Result<Options> {
     let name = options.node_name(scope);
-    let address = node_address()?;
+    if nodes == Nodes::Apart {
+        options.network = Some(NodeNetwork::create(scope, &options.label)?);
+    }
+    let (address, gateway) = match &options.network {
+        Some(network) => (network.address(), Some(network.gateway())),
+        None => (node_address()?, None),
+    };
     let serving = control_plane.kubelet_serving_files(&name, &[&address.to_string(), &name])?;
     let mut options = options
         .with("address", json!("0.0.0.0"))
@@ -278,14 +323,14 @@ fn joined(scope: &Scope, control_plane: &ControlPlane, options: Options) -> Resu
         .with("authorization", json!({ "mode": "Webhook" }));
     options.arguments.push(format!(
         "--kubeconfig={}",
-        control_plane.node_kubeconfig(&name)?.display()
+        control_plane.node_kubeconfig_at(&name, gateway).await?.display()
     ));
     options.arguments.push(format!("--node-ip={address}"));
     Ok(options)
 }
 
 /// The machine's address towards the outside; what goes to it never leaves the machine.
-fn node_address() -> Result<IpAddr> {
+pub(crate) fn node_address() -> Result<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").context("make a socket")?;
     // An address for documentation; nothing is sent.
     socket

@@ -106,7 +106,7 @@ impl PodNetwork {
 }
 
 /// The first three numbers of a subnet that is this scope's as long as it lives.
-fn free_prefix(scope: &Scope) -> Result<String> {
+pub(crate) fn free_prefix(scope: &Scope) -> Result<String> {
     let routes = fs::read_to_string("/proc/net/route").context("read the routes")?;
     let span = SECOND_NUMBERS.len() as u32 * 256;
     // Different scopes start at different places, so that they rarely meet.

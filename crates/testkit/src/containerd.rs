@@ -18,6 +18,7 @@ use rustix::process::Signal;
 
 use crate::cni::PodNetwork;
 use crate::images::{self, ImageArchive};
+use crate::node_network::NodeNetwork;
 use crate::process::Process;
 use crate::programs::Program;
 use crate::scope::Scope;
@@ -74,6 +75,8 @@ pub struct Containerd {
     dir: PathBuf,
     log: PathBuf,
     network: PodNetwork,
+    /// Where the daemon runs, and where its pods' network is; the machine's network without it.
+    place: Option<NodeNetwork>,
     ctr: PathBuf,
     program: PathBuf,
     process: Option<Process>,
@@ -82,6 +85,11 @@ pub struct Containerd {
 impl Containerd {
     /// Starts a containerd, waits until it can run pods, and imports the image of the pods' pause process.
     pub fn start(scope: &Scope, flavour: Flavour) -> Result<Self> {
+        Self::start_in(scope, flavour, None)
+    }
+
+    /// The same in a node's own network.
+    pub fn start_in(scope: &Scope, flavour: Flavour, place: Option<&NodeNetwork>) -> Result<Self> {
         let (number, dir) = new_directory(scope)?;
         let network = PodNetwork::create(scope, &dir, number)?;
         let config = Config {
@@ -110,6 +118,7 @@ impl Containerd {
             log: scope.path(&format!("logs/{name}.log")),
             name,
             network,
+            place: place.cloned(),
             ctr: flavour.ctr()?,
             program: flavour.containerd()?,
             process: None,
@@ -242,10 +251,11 @@ impl Containerd {
     /// Starts the daemon on what it left behind and waits until it is ready.
     pub fn start_again(&mut self) -> Result<()> {
         let mut command = Command::new(&self.program);
-        command
-            .arg("--config")
-            .arg(self.dir.join("config.toml"))
-            .env_clear();
+        command.arg("--config").arg(self.dir.join("config.toml"));
+        if let Some(place) = &self.place {
+            command = place.enter(&command);
+        }
+        command.env_clear();
         // No proxy of the environment: what is not in the private registry does not exist. The directory of temporary files
         // also marks everything that containerd starts as the scope's: network plugins carry no other sign of it.
         command.env(

@@ -24,6 +24,7 @@ pub mod goldens;
 pub mod http;
 pub mod images;
 pub mod node;
+pub mod node_network;
 pub mod oracle;
 pub mod peer;
 pub mod prepare;

@@ -14,6 +14,7 @@
 mod bed;
 pub mod manifest;
 mod pod_facts;
+mod ports;
 mod program;
 mod runtime_view;
 pub mod scenarios;
@@ -30,6 +31,7 @@ use serde_json::{Value, json};
 
 use crate::cgroup_tree::CgroupTree;
 use crate::containerd::Containerd;
+use crate::node_network::NodeNetwork;
 use crate::process::{Process, spawn, tail};
 use crate::scope::Scope;
 use crate::wait::{wait_for, wait_until};
@@ -39,6 +41,8 @@ pub use bed::{Bed, Scenario};
 pub use pod_facts::PodFacts;
 pub use program::Kubelet;
 pub use runtime_view::{ContainerFact, RuntimeView, SandboxFact};
+
+use ports::Ports;
 
 /// How long a state may take unless a test says otherwise: generous, since other tests share the machine's two cores.
 pub const DEADLINE: Duration = Duration::from_secs(90);
@@ -59,6 +63,8 @@ pub struct Options {
     pub arguments: Vec<String>,
     /// Tells the nodes of one scope apart: the first word of the name, and the directory below the scope's.
     pub label: String,
+    /// Where the node is, with its runtime; in the machine's network without it.
+    pub network: Option<NodeNetwork>,
 }
 
 impl Options {
@@ -69,6 +75,7 @@ impl Options {
             configuration: json!({}),
             arguments: Vec::new(),
             label: ONLY_NODE.to_owned(),
+            network: None,
         }
     }
 
@@ -116,6 +123,7 @@ pub struct Node {
     log: PathBuf,
     kubelet: Kubelet,
     arguments: Vec<String>,
+    network: Option<NodeNetwork>,
     read_only: String,
     healthz: String,
     process: Option<Process>,
@@ -139,11 +147,9 @@ impl Node {
             fs::create_dir_all(dir.join(directory)).with_context(|| format!("create {directory}"))?;
         }
         peer::share(&dir.join("root"))?;
-        let (read_only, healthz) = (scope.port()?, scope.port()?);
+        let ports = Ports::choose(scope, options.network.as_ref())?;
         let mut configuration = configuration(&dir, endpoint, &options.cgroup_root(scope));
-        configuration["port"] = json!(scope.port()?);
-        configuration["readOnlyPort"] = json!(read_only);
-        configuration["healthzPort"] = json!(healthz);
+        ports.configure(&mut configuration);
         for (field, value) in options.configuration.as_object().into_iter().flatten() {
             configuration[field] = value.clone();
         }
@@ -167,8 +173,9 @@ impl Node {
             dir,
             kubelet: options.kubelet,
             arguments,
-            read_only: format!("127.0.0.1:{read_only}"),
-            healthz: format!("127.0.0.1:{healthz}"),
+            network: options.network,
+            read_only: format!("{}:{}", ports.host, ports.read_only),
+            healthz: format!("{}:{}", ports.host, ports.healthz),
             process: None,
             abandoned: Vec::new(),
             list: Mutex::default(),
@@ -198,6 +205,11 @@ impl Node {
     /// The folder of manifests.
     pub fn manifests(&self) -> PathBuf {
         self.dir.join("manifests")
+    }
+
+    /// The network that the node has to itself.
+    pub fn network(&self) -> Option<&NodeNetwork> {
+        self.network.as_ref()
     }
 
     /// Where the pods' logs are.
@@ -246,6 +258,9 @@ impl Node {
         ensure!(self.process.is_none(), "the kubelet runs already");
         let mut command = peer::confined(&self.kubelet.path()?);
         command.args(&self.arguments);
+        if let Some(network) = &self.network {
+            command = network.enter(&command);
+        }
         self.process = Some(spawn("kubelet", command, &self.log)?);
         Ok(())
     }
@@ -447,7 +462,6 @@ fn configuration(dir: &Path, endpoint: &str, cgroup_root: &str) -> Value {
         "staticPodPath": dir.join("manifests"),
         "podLogsDir": dir.join("pod-logs"),
         "volumePluginDir": dir.join("volume-plugins"),
-        "address": "127.0.0.1",
         "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
         "authorization": { "mode": "AlwaysAllow" },
         // Changes are seen by being told of them, not by looking again and again.

@@ -135,6 +135,7 @@ fn power_cuts_and_moved_clocks() {
                 name: "kubelet".into(),
             }],
             swap_mib: 64,
+            kernel_args: vec![cgroups_v2::HUGE_PAGES.into()],
             ..Options::default()
         };
         let lap = Instant::now();

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 const DEADLINE: Duration = Duration::from_secs(480);
 const PIDS_LIMIT: i64 = 256;
 const MI: i64 = 1 << 20;
+/// The machine sets these aside when it boots.
+pub(crate) const HUGE_PAGES: &str = "hugepages=4";
 
 /// What a node's configuration says about its cgroups.
 pub(crate) fn configure(configuration: &mut Value, driver: &str) {
@@ -31,11 +33,12 @@ pub(crate) fn configure(configuration: &mut Value, driver: &str) {
     }
 }
 
-/// Two pods with resources: the number is part of name and uid.
+/// Two pods with resources: the number is part of name and uid. The first has huge pages too.
 pub(crate) fn manifest(number: usize) -> Option<Value> {
     let list = |cpu: &str, memory: &str| json!({ "cpu": cpu, "memory": memory });
+    let huge = json!({ "cpu": "100m", "memory": "32Mi", "hugepages-2Mi": "4Mi" });
     let resources = match number {
-        0 => json!({ "requests": list("100m", "32Mi"), "limits": list("100m", "32Mi") }),
+        0 => json!({ "requests": huge, "limits": huge }),
         1 => json!({ "requests": list("50m", "16Mi"), "limits": list("123m", "64Mi") }),
         _ => return None,
     };
@@ -43,7 +46,12 @@ pub(crate) fn manifest(number: usize) -> Option<Value> {
     let manifest = pod(&name)
         .metadata("uid", json!(format!("{number}-{number}")))
         .container(with(pause("main"), "resources", resources));
-    Some(manifest.json())
+    let mut manifest = manifest.json();
+    if number == 0 {
+        manifest["spec"]["volumes"] = json!([{ "name": "huge", "emptyDir": { "medium": "HugePages" } }]);
+        manifest["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "huge", "mountPath": "/huge" }]);
+    }
+    Some(manifest)
 }
 
 /// Cgroups by what they are.
@@ -103,6 +111,9 @@ fn expected(driver: &str) -> Vec<(&'static str, &'static str, String)> {
         ("guaranteed", "cpu.weight", "4".to_owned()),
         ("guaranteed", "cpu.max", "10000 100000".to_owned()),
         ("guaranteed", "pids.max", PIDS_LIMIT.to_string()),
+        ("guaranteed", "hugetlb.2MB.max", bytes(4)),
+        ("guaranteed container", "hugetlb.2MB.max", bytes(4)),
+        ("burstable", "hugetlb.2MB.max", bytes(0)),
         ("burstable", "memory.max", bytes(64)),
         ("burstable", "memory.low", bytes(16)),
         ("burstable", "cpu.weight", "2".to_owned()),
@@ -147,6 +158,8 @@ pub(crate) async fn check(node: &VirtualNode, view: &RuntimeView, driver: &str) 
     };
     // The tier follows its pods a moment later.
     wait_until("the pods' cgroups are as they should be", DEADLINE, check).await?;
+    let mounted = node.succeed("grep '~empty-dir/huge hugetlbfs ' /proc/mounts")?;
+    ensure!(mounted.contains("pagesize=2M"), "{mounted}");
     let limit: i64 = node
         .succeed(&format!("cat /sys/fs/cgroup{}/memory.max", places["kubepods"]))?
         .trim()

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -18,11 +18,14 @@ use rubelet_testkit::containerd::Flavour;
 use rubelet_testkit::control_plane::{self, ControlPlane};
 use rubelet_testkit::in_scope;
 use rubelet_testkit::node::{Bed, Kubelet, Options};
+use rubelet_testkit::wait::wait_until;
 use serde_json::{Value, json};
 
 const DEADLINE: Duration = Duration::from_secs(180);
 /// How long the signer's certificates live.
 const LIFE: Duration = Duration::from_secs(60);
+/// What a certificate's times are rounded to, on either side.
+const CLOCK_STEP: Duration = Duration::from_secs(2);
 
 struct Joined<'a> {
     control_plane: ControlPlane,
@@ -64,7 +67,10 @@ fn a_node_joins_by_bootstrap_and_keeps_its_certificates() {
             kubeconfig,
         };
         joined.is_ready().await?;
-        joined.files_are_as_upstreams()?;
+        // A certificate is used at once and stored thereafter.
+        joined
+            .eventually("the files are as upstream's", async || joined.check_files())
+            .await?;
         joined.serves_what_the_cluster_signed().await?;
         joined.rotates_while_it_runs().await?;
         joined.recovers_after_expiry().await
@@ -72,18 +78,14 @@ fn a_node_joins_by_bootstrap_and_keeps_its_certificates() {
 }
 
 impl Joined<'_> {
-    async fn eventually<T>(&self, what: &str, mut state: impl AsyncFnMut() -> Result<T>) -> Result<T> {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            match state().await {
-                Ok(value) => return Ok(value),
-                Err(error) if Instant::now() > end => {
-                    let log = self.bed.node.log_tail();
-                    return Err(error).with_context(|| format!("{what}: not so after {DEADLINE:?}\n{log}"));
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
-        }
+    async fn eventually<T, F: Future<Output = Result<T>>>(
+        &self,
+        what: &str,
+        state: impl FnMut() -> F,
+    ) -> Result<T> {
+        wait_until(what, DEADLINE, state)
+            .await
+            .with_context(|| self.bed.node.log_tail())
     }
 
     async fn is_ready(&self) -> Result<()> {
@@ -105,7 +107,7 @@ impl Joined<'_> {
         self.bed.node.dir().join("pki").join(name)
     }
 
-    fn files_are_as_upstreams(&self) -> Result<()> {
+    fn check_files(&self) -> Result<()> {
         let current = self.pki("kubelet-client-current.pem");
         let target = fs::read_link(&current).context("the current certificate is a link")?;
         ensure!(target.is_absolute(), "{target:?}");
@@ -212,10 +214,12 @@ impl Joined<'_> {
         self.bed.node.kill_nine()?;
         let current = self.pki("kubelet-client-current.pem");
         let issued = fs::metadata(&current)?.modified()?;
-        let expired = issued + LIFE + Duration::from_secs(2);
-        while let Ok(left) = expired.duration_since(SystemTime::now()) {
-            tokio::time::sleep(left).await;
-        }
+        self.eventually("the certificate has expired", async || {
+            let age = SystemTime::now().duration_since(issued)?;
+            ensure!(age > LIFE + CLOCK_STEP, "it is {age:?} old");
+            Ok(())
+        })
+        .await?;
         let before = fs::read_link(&current)?;
         self.bed.node.start_again()?;
         self.eventually("there is a new certificate", async || {

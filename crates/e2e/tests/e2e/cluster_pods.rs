@@ -561,8 +561,22 @@ async fn a_static_pod_has_a_mirror(cluster: &Cluster<'_>) -> Result<()> {
         again.container("main")?.container_id == mirror.container("main")?.container_id,
         "the container was made anew"
     );
+    // Removed and written again at once: the pod ends, and another one of the same identity begins.
     cluster.bed.node.remove(name)?;
-    cluster.wait_until_gone(&full, again.uid()).await
+    cluster
+        .bed
+        .node
+        .write(name, &pod(name).container(pause("main")).json())?;
+    let anew = cluster
+        .wait_for_pod(&full, "has begun anew", |pod| {
+            let main = pod.container("main")?;
+            ensure!(main.restart_count == 1, "{} restarts", main.restart_count);
+            pod.check_ready()?;
+            Ok(pod.clone())
+        })
+        .await?;
+    cluster.bed.node.remove(name)?;
+    cluster.wait_until_gone(&full, anew.uid()).await
 }
 
 async fn two_pods_of_one_name_in_a_row(cluster: &Cluster<'_>) -> Result<()> {

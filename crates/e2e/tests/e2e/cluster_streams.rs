@@ -1,6 +1,6 @@
 //! Entering containers with kubectl: exec, attach, cp, port-forward and logs, through the API server and the kubelet.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
@@ -57,6 +57,9 @@ fn containers_can_be_entered() {
             .context("exec with a terminal")?;
         files_are_copied(&cluster).await.context("cp")?;
         logs_are_shown(&cluster).await.context("logs")?;
+        logs_come_over_a_websocket(&cluster)
+            .await
+            .context("logs over a websocket")?;
         ports_are_forwarded(&cluster).await.context("port-forward")?;
         input_reaches_a_container(&cluster).await.context("attach")?;
         nobody_else_may(&cluster).await.context("access")
@@ -172,6 +175,66 @@ async fn logs_are_shown(cluster: &Cluster<'_>) -> Result<()> {
         "{last:?}"
     );
     Ok(())
+}
+
+/// The API server drops the last piece of the kubelet's answer here, when it comes together with the answer's end.
+async fn logs_come_over_a_websocket(cluster: &Cluster<'_>) -> Result<()> {
+    let port = cluster.bed.scope.port()?;
+    let command = cluster
+        .control_plane
+        .kubectl_command(&["proxy", &format!("--port={port}")])
+        .await?;
+    let proxy = cluster.bed.scope.spawn("proxy", command)?;
+    let path = "/api/v1/namespaces/default/pods/entered/log?container=main";
+    cluster
+        .eventually("the proxy answers", async || read_websocket(port, path).map(drop))
+        .await?;
+    // It was a matter of who is faster.
+    for _ in 0..20 {
+        let log = read_websocket(port, path)?;
+        ensure!(log == "line one\nline two\n", "{log:?}");
+    }
+    drop(proxy);
+    Ok(())
+}
+
+/// Everything that comes over a websocket until it is closed.
+fn read_websocket(port: u16, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://localhost\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
+         Sec-WebSocket-Protocol: binary.k8s.io\r\n\r\n"
+    )?;
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        ensure!(reader.read_line(&mut head)? > 0, "the connection ended: {head}");
+    }
+    ensure!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let mut content = Vec::new();
+    loop {
+        let mut start = [0; 2];
+        reader.read_exact(&mut start)?;
+        let length = match start[1] {
+            126 => {
+                let mut length = [0; 2];
+                reader.read_exact(&mut length)?;
+                usize::from(u16::from_be_bytes(length))
+            }
+            short => usize::from(short),
+        };
+        ensure!(start[1] < 127, "no frame of these logs is that long: {start:?}");
+        let mut payload = vec![0; length];
+        reader.read_exact(&mut payload)?;
+        match start[0] & 0x0f {
+            1 | 2 => content.append(&mut payload),
+            8 => return Ok(String::from_utf8(content)?),
+            _ => {}
+        }
+    }
 }
 
 async fn ports_are_forwarded(cluster: &Cluster<'_>) -> Result<()> {

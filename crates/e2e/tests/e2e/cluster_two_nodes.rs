@@ -1,7 +1,11 @@
-//! Two nodes in one cluster, each with a runtime, a pod network, a mount namespace and a cgroup root of its own: pods are
-//! spread over both, and move when one of them dies.
+//! Two nodes in one cluster, each with a runtime, a network namespace, a mount namespace, a cgroup root and directories of its own:
+//! pods are spread over both, and move when one of them dies.
+//!
+//! Each runtime shares its node's network namespace but not its kubelet's mount namespace: like a kubelet that runs in a
+//! container, this one has a shared directory by which its mounts reach the runtime.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -93,6 +97,74 @@ fn uids(pods: &[Pod]) -> BTreeSet<String> {
     pods.iter().map(|pod| pod.uid().to_owned()).collect()
 }
 
+/// A namespace of a process, as the kernel names it.
+fn namespace(pid: Option<u32>, kind: &str) -> Result<PathBuf> {
+    let path = format!("/proc/{}/ns/{kind}", pid.context("it does not run")?);
+    std::fs::read_link(&path).context(path)
+}
+
+/// The nodes share with each other and with the machine what machines share, which is nothing.
+fn check_apart(beds: [&Bed<'_>; 2]) -> Result<()> {
+    for kind in ["net", "mnt"] {
+        let mut found = BTreeSet::from([namespace(Some(std::process::id()), kind)?]);
+        for bed in beds {
+            ensure!(
+                found.insert(namespace(bed.node.pid(), kind)?),
+                "{} has no {kind} of its own",
+                bed.node.name()
+            );
+        }
+    }
+    for bed in beds {
+        ensure!(
+            namespace(bed.containerd.pid(), "net")? == namespace(bed.node.pid(), "net")?,
+            "the runtime of {} is in another network",
+            bed.node.name()
+        );
+    }
+    Ok(())
+}
+
+/// Every node is found at its own address, and at the port that every kubelet has on a machine of its own.
+async fn check_found(cluster: &Cluster<'_>, bed: &Bed<'_>) -> Result<()> {
+    let status = cluster
+        .node_named(bed.node.name())
+        .await?
+        .status
+        .unwrap_or_default();
+    let network = bed.node.network().context("a network of its own")?;
+    let addresses = status.addresses.unwrap_or_default();
+    ensure!(
+        addresses
+            .iter()
+            .any(|found| found.type_ == "InternalIP" && found.address == network.address().to_string()),
+        "{addresses:?} instead of {}",
+        network.address()
+    );
+    let port = status
+        .daemon_endpoints
+        .and_then(|all| all.kubelet_endpoint)
+        .map(|endpoint| endpoint.port);
+    ensure!(port == Some(10250), "{port:?}");
+    Ok(())
+}
+
+/// The API server finds the way to a node's containers.
+async fn check_entered(cluster: &Cluster<'_>, bed: &Bed<'_>, pods: &[Pod]) -> Result<()> {
+    for pod in pods {
+        let name = pod.metadata.name.as_deref().context("a name")?;
+        let log = cluster.kubectl(&["logs", name]).await?;
+        ensure!(log == "here\n", "the log of {name} is {log:?}");
+        let address = cluster.kubectl(&["exec", name, "--", "hostname", "-i"]).await?;
+        let told = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
+        ensure!(Some(address.trim()) == told, "{address:?} instead of {told:?}");
+        let subnet = bed.containerd.network().subnet();
+        let prefix = subnet.trim_end_matches("0/24");
+        ensure!(address.starts_with(prefix), "{address:?} is not in {subnet}");
+    }
+    Ok(())
+}
+
 /// The pods that a node's runtime runs are those that the API server has there, and each has its cgroup below the node's.
 async fn check_own(bed: &Bed<'_>, pods: &[Pod], cgroups: &CgroupTree) -> Result<()> {
     let containers = bed.view.containers().await?;
@@ -118,7 +190,7 @@ async fn check_own(bed: &Bed<'_>, pods: &[Pod], cgroups: &CgroupTree) -> Result<
 fn pods_move_when_a_node_dies() {
     in_scope("cluster_two_nodes", async |scope| {
         let ours = Kubelet::chosen()?;
-        let cluster = Cluster::start(scope, control_plane(), ours.clone(), kubelet).await?;
+        let cluster = Cluster::start_apart(scope, control_plane(), ours.clone(), kubelet).await?;
         let mut other = cluster.join("other", ours, kubelet).await?;
         let (here, there) = (cluster.node_name().to_owned(), other.node.name().to_owned());
         cluster
@@ -140,13 +212,10 @@ fn pods_move_when_a_node_dies() {
         check_own(&other, &move_away, &CgroupTree::at(format!("{root}/other")))
             .await
             .context(there.clone())?;
-        // The API server finds the way to either.
-        for pod in stay.iter().chain(&move_away) {
-            let name = pod.metadata.name.as_deref().context("a name")?;
-            ensure!(
-                cluster.kubectl(&["logs", name]).await? == "here\n",
-                "the log of {name}"
-            );
+        check_apart([&cluster.bed, &other])?;
+        for (bed, pods) in [(&cluster.bed, &stay), (&other, &move_away)] {
+            check_found(&cluster, bed).await?;
+            check_entered(&cluster, bed, pods).await?;
         }
         let before = cluster.bed.view.identities().await?;
 

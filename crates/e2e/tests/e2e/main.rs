@@ -15,6 +15,7 @@ mod cluster_admission;
 mod cluster_apiserver;
 mod cluster_certificates;
 mod cluster_goldens;
+mod cluster_kubeconfig;
 mod cluster_outages;
 mod cluster_pods;
 mod cluster_streams;

@@ -5,11 +5,22 @@ use anyhow::Result;
 use rubelet_testkit::containerd::Flavour;
 use rubelet_testkit::in_scope;
 use rubelet_testkit::node::{Bed, Kubelet, Options, scenarios};
+use serde_json::json;
 
 #[test]
 fn static_pods_behave() {
     in_scope("pods_scenarios", async |scope| -> Result<()> {
         let bed = Bed::start(scope, Flavour::V2, Options::new(Kubelet::chosen()?)).await?;
         bed.run(&scenarios::all()).await
+    });
+}
+
+#[test]
+fn newer_runtimes_are_used() {
+    in_scope("newer_runtimes", async |scope| -> Result<()> {
+        let gates = json!({ "ContainerStopSignals": true });
+        let options = Options::new(Kubelet::chosen()?).with("featureGates", gates);
+        let bed = Bed::start(scope, Flavour::V2, options).await?;
+        bed.run(scenarios::NEWER_RUNTIMES).await
     });
 }

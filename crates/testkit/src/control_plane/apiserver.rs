@@ -2,15 +2,17 @@
 //!
 //! It listens on loopback only, authorizes with Node and RBAC, and admits with NodeRestriction on top of the defaults.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::Client;
+use rustix::process::Signal;
 
 use super::Options;
 use super::etcd::EtcdAccess;
-use super::kubeconfig::probe_path;
+use super::kubeconfig::{API_NAME, probe_path};
 use super::pki::{Authority, write_private, write_service_account_keys};
 use super::place::{Flags, LOOPBACK, Place, program_path, wait_serving};
 use crate::process::Process;
@@ -19,6 +21,7 @@ use crate::{Program, Scope};
 /// Requests in flight get this long when the API server is stopped; then it is killed. It stops listening at once, and what it
 /// would wait for beyond this are the watches of others, for a minute.
 const STOP_GRACE: Duration = Duration::from_secs(1);
+const END_DEADLINE: Duration = Duration::from_secs(30);
 const SERVICE_CIDR: &str = "10.96.0.0/16";
 /// The first address of the service range, under which pods see the API server.
 const SERVICE_ADDRESS: &str = "10.96.0.1";
@@ -55,7 +58,7 @@ impl ApiServer {
             "localhost",
             "kubernetes",
             "kubernetes.default",
-            "kubernetes.default.svc",
+            API_NAME,
             SERVICE_ADDRESS,
         ]
         .map(str::to_owned)
@@ -122,6 +125,19 @@ impl ApiServer {
             probe_path(probe, "/readyz")
         })
         .await
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        (LOOPBACK, self.port).into()
+    }
+
+    /// Ends the process with SIGKILL.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        if let Some(mut process) = self.process.take() {
+            process.signal(Signal::KILL)?;
+            process.wait(END_DEADLINE)?;
+        }
+        Ok(())
     }
 
     /// Ends the process, gently at first.

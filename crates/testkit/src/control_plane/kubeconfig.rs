@@ -1,5 +1,6 @@
 //! Ways into the API server: kubeconfig files for programs, clients for tests, and the probe of a health endpoint.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ use serde_json::{Value, json};
 use super::pki::{Credentials, write_private};
 
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What every certificate of the API server is good for, wherever it is found.
+pub(super) const API_NAME: &str = "kubernetes.default.svc";
 
 /// What a user shows to the API server.
 pub(super) enum Proof<'a> {
@@ -43,6 +47,15 @@ impl KubeconfigText {
             "contexts": [{ "name": "test", "context": { "cluster": "test", "user": user } }],
             "current-context": "test",
         }))
+    }
+
+    /// The same for a server that is found somewhere else than where its certificate says.
+    #[must_use]
+    pub(super) fn found_at(mut self, address: SocketAddr) -> Self {
+        let cluster = &mut self.0["clusters"][0]["cluster"];
+        cluster["server"] = json!(format!("https://{address}"));
+        cluster["tls-server-name"] = json!(API_NAME);
+        self
     }
 
     /// Writes the file; JSON is YAML too.

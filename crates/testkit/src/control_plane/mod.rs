@@ -20,15 +20,19 @@
 mod apiserver;
 mod bootstrap;
 mod controllers;
+mod entrance;
 mod etcd;
 mod kubeconfig;
 mod pki;
 mod place;
+mod token_relay;
 
 use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::Client;
@@ -61,6 +65,8 @@ pub struct Options {
     pub apiserver_flags: Vec<String>,
     /// The same for the controller manager, such as how long a silent node counts as alive.
     pub controller_manager_flags: Vec<String>,
+    /// Nodes hear that their pods' tokens live for this long, which is shorter than any API server issues.
+    pub token_life: Option<Duration>,
 }
 
 impl Default for Options {
@@ -71,6 +77,7 @@ impl Default for Options {
             extra_hosts: Vec::new(),
             apiserver_flags: Vec::new(),
             controller_manager_flags: Vec::new(),
+            token_life: None,
         }
     }
 }
@@ -105,6 +112,7 @@ pub struct ControlPlane {
     probe: Client,
     admin_kubeconfig: PathBuf,
     next_file: AtomicU32,
+    token_life: Option<Duration>,
 }
 
 impl ControlPlane {
@@ -140,6 +148,7 @@ impl ControlPlane {
             probe,
             admin_kubeconfig,
             next_file: AtomicU32::new(0),
+            token_life: options.token_life,
         };
         control_plane.start_apiserver().await?;
         control_plane.start_controllers(scope, &options).await?;
@@ -209,6 +218,33 @@ impl ControlPlane {
     /// A new kubeconfig file for a node's kubelet.
     pub fn node_kubeconfig(&self, node_name: &str) -> Result<PathBuf> {
         self.kubeconfig_for(&node_user(node_name), &["system:nodes"])
+    }
+
+    /// The same as these options want it; a node in a network of its own finds the API server at `gateway`, the machine's
+    /// address there.
+    pub async fn node_kubeconfig_at(&self, node_name: &str, gateway: Option<IpAddr>) -> Result<PathBuf> {
+        if gateway.is_none() && self.token_life.is_none() {
+            return self.node_kubeconfig(node_name);
+        }
+        let user = node_user(node_name);
+        let text = self.kubeconfig_text(&user, &["system:nodes"])?;
+        let server = match self.token_life {
+            Some(life) => {
+                let client = self.node_client(node_name).await?;
+                token_relay::start(&self.authority, client, life).await?
+            }
+            None => self.apiserver.address(),
+        };
+        let found = match gateway {
+            Some(gateway) => entrance::open((gateway, 0).into(), server).await?,
+            None => server,
+        };
+        self.write_kubeconfig(&user, &text.found_at(found))
+    }
+
+    /// Lets the API server be found at one more address, as long as the test's runtime lives.
+    pub async fn open_entrance(&self, at: SocketAddr) -> Result<()> {
+        entrance::open(at, self.apiserver.address()).await.map(drop)
     }
 
     /// A new kubeconfig file with a new bootstrap token, whose holder may join as a node; its requests are approved and signed.
@@ -291,6 +327,11 @@ impl ControlPlane {
     /// Stops the API server; everything else keeps running, the objects stay.
     pub async fn stop_apiserver(&mut self) -> Result<()> {
         self.apiserver.stop().await
+    }
+
+    /// Kills the API server, which nobody is told of; everything else keeps running, the objects stay.
+    pub fn kill_apiserver(&mut self) -> Result<()> {
+        self.apiserver.kill()
     }
 
     /// Starts the API server, at the same address as ever, unless it runs, and waits until it is ready.

@@ -17,7 +17,7 @@ pub const SERVER: &str = "rubelet.test/server:1";
 const BUSYBOX_PROGRAM: &str = "/bin/busybox";
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n\
                       tester:x:1000:1000:tester:/home:/bin/sh\n";
-const GROUP: &str = "root:x:0:\nnogroup:x:65534:\ntester:x:1000:\n";
+const GROUP: &str = "root:x:0:\nnogroup:x:65534:\ntester:x:1000:\nhelpers:x:1100:tester\n";
 
 /// Debian's busybox with all its applets.
 pub fn busybox() -> Result<ImageArchive> {

@@ -31,7 +31,7 @@ pub struct Bed<'a> {
 impl<'a> Bed<'a> {
     /// A containerd with the standard images and a kubelet on it.
     pub async fn start(scope: &'a Scope, flavour: Flavour, options: Options) -> Result<Self> {
-        let containerd = Containerd::start(scope, flavour)?;
+        let containerd = Containerd::start_in(scope, flavour, options.network.as_ref())?;
         containerd.import(&images::busybox()?)?;
         containerd.import(&images::server()?)?;
         let node = Node::start(scope, &containerd, options)?;

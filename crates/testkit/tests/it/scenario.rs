@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rubelet_testkit::bare_pod::{BarePod, connect, sandbox_config};
 use rubelet_testkit::containerd::{Containerd, Flavour, OTHER_HANDLER};
+use rubelet_testkit::node_network::NodeNetwork;
 use rubelet_testkit::scope::{sweep, traces_of};
 use rubelet_testkit::wait::wait_for;
 use rubelet_testkit::{Scope, http, images};
@@ -157,7 +158,8 @@ pub(crate) async fn other_handler_runs_a_pod(test: &str, flavour: Flavour) -> Re
 /// The body of a test that another test starts in a process of its own and kills: it runs a pod and says so.
 async fn run_until_killed(flavour: Flavour) -> Result<()> {
     let scope = Scope::new("to-be-killed")?;
-    let containerd = Containerd::start(&scope, flavour)?;
+    let network = NodeNetwork::create(&scope, "node")?;
+    let containerd = Containerd::start_in(&scope, flavour, Some(&network))?;
     containerd.import(&images::server()?)?;
     let client = connect(&containerd).await?;
     let mut pod = BarePod::run(&client, &scope, "web").await?;

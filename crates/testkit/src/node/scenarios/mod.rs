@@ -13,6 +13,7 @@ mod hooks;
 mod image_pulls;
 mod lifecycle;
 mod networking;
+mod newer_runtimes;
 mod probes;
 mod restarts;
 mod security;
@@ -60,8 +61,10 @@ pub const GARBAGE: &[Scenario] = garbage::ALL;
 pub const ADMISSION: &[Scenario] = admission::ALL;
 /// Manifests that nobody can run.
 pub const BAD_MANIFESTS: &[Scenario] = bad_manifests::ALL;
+/// What only containerd 2 knows.
+pub const NEWER_RUNTIMES: &[Scenario] = newer_runtimes::ALL;
 
-/// All of them.
+/// All that every containerd knows.
 pub fn all() -> Vec<Scenario> {
     // Those that wait for the clock begin first.
     [

@@ -1,0 +1,65 @@
+//! What containerd 2 knows and containerd 1 does not. The node of these scenarios has the gate `ContainerStopSignals` on.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use super::super::bed::scenarios;
+use super::super::manifest::{pod, shell, with};
+use super::super::{Bed, DEADLINE, PodFacts, Scenario};
+use super::{printed, value, wait_until_stopped};
+use crate::wait::wait_until;
+
+pub(super) const ALL: &[Scenario] = scenarios![
+    groups_of_the_image_are_left_out,
+    container_is_stopped_by_the_signal_it_asks_for,
+];
+
+async fn groups_of_the_image_are_left_out(bed: &Bed<'_>) -> Result<()> {
+    let name = "strict-groups";
+    let context =
+        json!({ "runAsUser": 1000, "supplementalGroups": [5001], "supplementalGroupsPolicy": "Strict" });
+    let manifest = pod(name)
+        .container(shell("main", "echo groups=$(id -G)"))
+        .spec("securityContext", context);
+    let lines = printed(bed, name, manifest).await?;
+    let mut groups: Vec<&str> = value(&lines, "groups")?.split(' ').collect();
+    groups.sort_unstable();
+    ensure!(groups == ["1000", "5001"], "{groups:?}");
+    Ok(())
+}
+
+async fn container_is_stopped_by_the_signal_it_asks_for(bed: &Bed<'_>) -> Result<()> {
+    let name = "stop-signal";
+    let heard = bed.scope.path("stop-signal");
+    fs::create_dir_all(&heard)?;
+    let script = "trap 'echo usr1 >/out/heard; exit 0' USR1; trap 'echo term >/out/heard; exit 0' TERM; \
+                  touch /out/listens; while :; do sleep 0.1; done";
+    let mut container = with(
+        shell("main", script),
+        "lifecycle",
+        json!({ "stopSignal": "SIGUSR1" }),
+    );
+    container["volumeMounts"] = json!([{ "name": "out", "mountPath": "/out" }]);
+    let manifest = pod(name)
+        .container(container)
+        .spec("os", json!({ "name": "linux" }))
+        .spec(
+            "volumes",
+            json!([{ "name": "out", "hostPath": { "path": &heard } }]),
+        );
+    bed.node.write(name, &manifest.json())?;
+    let found = bed.node.wait_until_ready(name).await?;
+    let status = found.container("main")?;
+    ensure!(status.stop_signal.as_deref() == Some("SIGUSR1"), "{status:?}");
+    wait_until("the container listens", DEADLINE, async || {
+        fs::metadata(heard.join("listens")).context("not yet")
+    })
+    .await?;
+    bed.node.remove(name)?;
+    wait_until_stopped(bed, found.uid()).await?;
+    let heard = fs::read_to_string(heard.join("heard"))?;
+    ensure!(heard == "usr1\n", "{heard}");
+    Ok(())
+}
