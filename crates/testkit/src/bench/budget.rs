@@ -38,7 +38,6 @@ pub(super) enum Row {
     ApiMemoryMany,
     ApiSteadyCpu,
     Statuses,
-    StatusesByDefault,
 }
 
 /// How low a figure has to be.
@@ -65,7 +64,7 @@ impl Limit {
 
 impl Row {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 33] = [
+    pub(super) const ALL: [Self; 32] = [
         Self::OneStart,
         Self::VolumesStart,
         Self::ManyStart,
@@ -98,7 +97,6 @@ impl Row {
         Self::ApiMemoryMany,
         Self::ApiSteadyCpu,
         Self::Statuses,
-        Self::StatusesByDefault,
     ];
 
     /// What the row is called, with this many pods in the rows of many.
@@ -142,9 +140,6 @@ impl Row {
                 statuses::PODS,
                 statuses::ROUND_TRIP.as_millis()
             ),
-            Self::StatusesByDefault => {
-                "… with the default limits for requests, 50 per second and 100 at once".to_owned()
-            }
         }
     }
 
@@ -164,8 +159,7 @@ impl Row {
             | Self::ApiManyStart
             | Self::ApiManyStartCpu
             | Self::ApiManyStop
-            | Self::Statuses
-            | Self::StatusesByDefault => format!("{value:.2} s"),
+            | Self::Statuses => format!("{value:.2} s"),
             Self::MemoryIdle
             | Self::MemoryMany
             | Self::AnonymousIdle
@@ -218,8 +212,7 @@ impl Row {
             | Self::ApiManyStop
             | Self::ApiMemoryIdle
             | Self::ApiMemoryMany
-            | Self::ApiSteadyCpu
-            | Self::StatusesByDefault => Limit::Free,
+            | Self::ApiSteadyCpu => Limit::Free,
         }
     }
 
@@ -255,8 +248,7 @@ impl Row {
             | Self::ApiMemoryMany
             | Self::ApiSteadyCpu
             | Self::ApiVolumesStart
-            | Self::Statuses
-            | Self::StatusesByDefault => Limit::Free,
+            | Self::Statuses => Limit::Free,
         }
     }
 }

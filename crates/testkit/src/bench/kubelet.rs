@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cluster::Membership;
 use super::runtime::DEADLINE;
@@ -93,14 +93,6 @@ impl<'a> Place<'a> {
     pub(super) fn joined(mut self, membership: Membership) -> Self {
         self.membership = Some(membership);
         self
-    }
-
-    /// Sets a field of the configuration; the next process has it.
-    pub(super) fn configure(&self, field: &str, value: Value) -> Result<()> {
-        let mut config: Value = serde_json::from_slice(&fs::read(&self.config)?)?;
-        config[field] = value;
-        fs::write(&self.config, serde_json::to_vec_pretty(&config)?)
-            .context("write the kubelet's configuration anew")
     }
 
     /// What the node is called.

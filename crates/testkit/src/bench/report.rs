@@ -168,8 +168,8 @@ const METHOD: &str = "\
   with a token; no other pod uses these objects meanwhile. The row is the difference to a pod without volumes.
 - **Changes at once**: measured in the first round only, four times. The kubelet reaches the API server through a relay that keeps every byte for
   half the round trip in each direction. 200 pods have a readiness probe of one server, which answers none of them before all have asked, and
-  then all at once, otherwise than before; until the watch, which does not go through the relay, shows all pods changed. With the default limits
-  (`kubeAPIQPS` 50, `kubeAPIBurst` 100) 200 requests take 2 s, whoever makes them; so the row that is judged has `kubeAPIQPS` and `kubeAPIBurst` 10000.
+  then all at once, otherwise than before; until the watch, which does not go through the relay, shows all pods changed. Both kubelets
+  have the default limits for requests; rubelet does not count statuses against them, it bounds how many are under way.
 - One pod: five pods a round, with pauses of different lengths in between, so that what happens once a second is met at different points.
 ";
 

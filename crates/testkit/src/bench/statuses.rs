@@ -6,7 +6,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use serde_json::json;
 
 use super::budget::Row;
 use super::cluster::Cluster;
@@ -20,8 +19,6 @@ use super::sightings::Pods;
 pub(super) const PODS: usize = 200;
 /// From the kubelet to the API server and back.
 pub(super) const ROUND_TRIP: Duration = Duration::from_millis(20);
-/// A limit for requests, per second and at once, that nothing here reaches.
-const MANY_REQUESTS: u32 = 10_000;
 /// There and back again, twice.
 const CHANGES: [bool; 4] = [false, true, false, true];
 /// Before every change, for what the one before has left to do.
@@ -30,8 +27,8 @@ const GATHERING: Duration = Duration::from_secs(25);
 /// Hundreds of containers take their time on a busy machine; how long is measured elsewhere.
 const START_DEADLINE: Duration = Duration::from_secs(600);
 
-/// The rows of one kubelet, which is a node of the cluster on folders of its own: with the limits for requests that a kubelet has
-/// unless it is told otherwise, and with limits that are no matter.
+/// The row of one kubelet, which is a node of the cluster on folders of its own and has the limits for requests that a kubelet has
+/// unless it is told otherwise.
 pub(super) async fn measure(
     place: &Place<'_>,
     gate: &Gate,
@@ -45,23 +42,13 @@ pub(super) async fn measure(
         .map(|number| pod::with_readiness(&format!("changing-{number}"), place.node(), gate.address()))
         .collect();
     cluster.create(&pods).await?;
-    change(&mut kubelet, Row::StatusesByDefault, gate, cluster, samples)
-        .await
-        .context("with the limits that are the default")?;
-    kubelet.stop()?;
-    place.configure("kubeAPIQPS", json!(MANY_REQUESTS))?;
-    place.configure("kubeAPIBurst", json!(MANY_REQUESTS))?;
-    (kubelet, _) = place.start()?;
-    change(&mut kubelet, Row::Statuses, gate, cluster, samples)
-        .await
-        .context("without limits")?;
+    change(&mut kubelet, gate, cluster, samples).await?;
     kubelet.stop()?;
     cluster.forget(place.node()).await
 }
 
 async fn change(
     kubelet: &mut Kubelet,
-    row: Row,
     gate: &Gate,
     cluster: &mut Cluster,
     samples: &mut Samples,
@@ -90,7 +77,7 @@ async fn change(
         let written = sightings
             .wait("all changes", START_DEADLINE, all_are(is_ready))
             .await?;
-        samples.record(row, kubelet.column(), (written - begin).as_secs_f64());
+        samples.record(Row::Statuses, kubelet.column(), (written - begin).as_secs_f64());
     }
     Ok(())
 }
