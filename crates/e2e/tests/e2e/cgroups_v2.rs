@@ -112,7 +112,6 @@ fn expected(driver: &str) -> Vec<(&'static str, &'static str, String)> {
         ("guaranteed", "cpu.max", "10000 100000".to_owned()),
         ("guaranteed", "pids.max", PIDS_LIMIT.to_string()),
         ("guaranteed", "hugetlb.2MB.max", bytes(4)),
-        ("guaranteed container", "hugetlb.2MB.max", bytes(4)),
         ("burstable", "hugetlb.2MB.max", bytes(0)),
         ("burstable", "memory.max", bytes(64)),
         ("burstable", "memory.low", bytes(16)),
