@@ -345,6 +345,8 @@ fn memory_kib(status: &str, key: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
