@@ -24,6 +24,7 @@ use rubelet_ports::{ImageRequest, PodEvent, PresentImage, RuntimeError, RuntimeE
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::files::{ContainerFiles, create_container_files, restart_count_from_logs};
+use super::hooks::is_on_node;
 use super::sandbox::{ActiveSandbox, IN_FLIGHT_LOOK, outcome_is_unknown};
 use super::stop::not_found_is_fine;
 use super::volumes::VolumeImages;
@@ -322,12 +323,28 @@ impl PodJob {
             },
             restart_count: start.restart_count,
             hash: container_hash(&start.container),
-            pod_ips: sandbox.ips.clone(),
+            pod_ips: self.addresses_in(sandbox),
             hosts_file: files.hosts_file,
             termination_message_file: files.termination_message_file,
             target_container_id: target,
             own_users: self.work.own_users.clone(),
             ..ContainerInputs::default()
+        }
+    }
+
+    /// A pod on the node's network has the node's addresses, once there is a cluster that knows them.
+    fn addresses_in(&self, sandbox: &ActiveSandbox) -> Vec<String> {
+        let is_nodes = sandbox.ips.is_empty() && is_on_node(&self.pod) && self.shared.ports.api.is_some();
+        match is_nodes {
+            true => self
+                .shared
+                .settings
+                .node
+                .node_ips
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            false => sandbox.ips.clone(),
         }
     }
 

@@ -210,6 +210,6 @@ impl PodJob {
     }
 }
 
-fn is_on_node(pod: &Pod) -> bool {
+pub(super) fn is_on_node(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
 }

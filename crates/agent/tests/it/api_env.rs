@@ -115,6 +115,20 @@ fn services_are_waited_for_but_not_by_static_pods() {
 }
 
 #[test]
+fn a_pod_on_the_nodes_network_is_told_the_nodes_address() {
+    let mut bed = Bed::in_cluster();
+    let address = json!({"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}});
+    let pod = ApiPod::new("web", &[])
+        .spec("hostNetwork", json!(true))
+        .container("env", json!([{"name": "POD_IP", "valueFrom": address}]));
+    bed.create(&pod);
+    bed.wait("it runs", seconds(1), |bed| {
+        holds(&bed.api_status("uid-web"), "Ready")
+    });
+    assert_eq!(environment(&bed, "web/main")["POD_IP"], b"192.0.2.1");
+}
+
+#[test]
 fn a_runtime_class_names_the_handler() {
     let mut bed = Bed::in_cluster();
     bed.create(&ApiPod::new("web", &[]).spec("runtimeClassName", json!("sandboxed")));
