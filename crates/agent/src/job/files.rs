@@ -12,6 +12,7 @@ use rubelet_ports::FileError;
 use thiserror::Error;
 
 use super::Shared;
+use super::hooks::is_on_node;
 
 const POD_DIRECTORY_MODE: u32 = 0o750;
 const LOG_DIRECTORY_MODE: u32 = 0o755;
@@ -102,7 +103,7 @@ async fn hosts_content(shared: &Shared, pod: &Pod, pod_ips: &[String]) -> Result
     let aliases = spec
         .and_then(|spec| spec.host_aliases.as_deref())
         .unwrap_or(no_aliases);
-    if spec.and_then(|spec| spec.host_network) == Some(true) {
+    if is_on_node(pod) {
         let reader = &shared.ports.file_reader;
         let node_file = reader
             .read(Path::new(hosts_file::PATH), HOSTS_FILE_LIMIT_BYTES)

@@ -20,6 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::container::PresentImages;
 use super::files::create_pod_directories;
+use super::hooks::is_on_node;
 use super::stop::not_found_is_fine;
 use super::{PodJob, Stop};
 
@@ -174,7 +175,7 @@ impl PodJob {
             let made = Box::pin(self.create_sandbox(&next, None, &mut None)).await?;
             return Ok(made.0.id);
         }
-        let on_node = self.pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+        let on_node = is_on_node(&self.pod);
         let first_asked = self
             .work
             .sandbox_asked

@@ -14,6 +14,7 @@ use rubelet_model::observation::{ContainerKind, PodObservation};
 use rubelet_ports::PodEvent;
 
 use super::container::PresentImages;
+use super::hooks::is_on_node;
 use super::sandbox::ActiveSandbox;
 use super::volumes::needs_volumes;
 use super::{PodJob, Stop};
@@ -157,7 +158,7 @@ impl PodJob {
                 .actions
                 .iter()
                 .any(|action| matches!(action, Action::CreateSandbox(_)));
-        let on_node = self.pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+        let on_node = is_on_node(&self.pod);
         if on_node || !starts {
             return Ok(());
         }

@@ -11,7 +11,6 @@ mod events;
 mod mirrors;
 mod mirrors_converge;
 mod statuses;
-mod statuses_benchmark;
 mod statuses_failures;
 #[path = "../../../lifecycle/tests/it/strategic_merge.rs"]
 mod strategic_merge;
