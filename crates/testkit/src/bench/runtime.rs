@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::pod::IMAGE;
 use crate::bare_pod;
 use crate::containerd::Containerd;
+use crate::wait::wait_until;
 
 /// The longest that anything here may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(180);
@@ -217,8 +218,15 @@ impl Runtime {
         Ok(path)
     }
 
-    /// Stops and removes every pod.
+    /// Stops and removes every pod. What the runtime is still removing for a kubelet that has ended is tried again.
     pub(super) async fn remove_everything(&mut self) -> Result<()> {
+        let runtime = &*self;
+        wait_until("the runtime is empty", DEADLINE, || runtime.remove_once()).await?;
+        self.forget_events();
+        Ok(())
+    }
+
+    async fn remove_once(&self) -> Result<()> {
         let sandboxes = self.client.list_pod_sandboxes(None).await?;
         let removals = sandboxes.into_iter().map(|sandbox| {
             let client = self.client.clone();
@@ -231,11 +239,7 @@ impl Runtime {
             .buffer_unordered(CLEARING_WIDTH)
             .collect()
             .await;
-        removed
-            .into_iter()
-            .collect::<Result<Vec<()>, _>>()
-            .context("clear the runtime")?;
-        self.forget_events();
+        removed.into_iter().collect::<Result<Vec<()>, _>>()?;
         Ok(())
     }
 }
