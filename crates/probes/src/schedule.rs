@@ -17,6 +17,8 @@ use rubelet_ports::{Moment, ProbeKind};
 /// Somebody's wish to probe now is not heard more often than this.
 const HURRY_GAP: Duration = Duration::from_secs(1);
 const MIN_PERIOD: Duration = Duration::from_secs(1);
+/// Two runs of one probe are this far apart at least.
+const NEVER_AT_ONCE: Duration = Duration::from_millis(1);
 
 /// What the pod says about times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,9 @@ pub struct Schedule {
     next: Due,
     /// The next regular run.
     regular: Moment,
+    /// Where the runs go on after the first success, if the first run came late: a container's own start decides, not when it was looked at, lest all
+    /// containers of a pod are probed at the same instant for ever.
+    grid: Option<Moment>,
     /// The next gap, while there are tries before the time.
     gap: Option<Duration>,
     not_before: Moment,
@@ -62,6 +67,14 @@ impl Schedule {
         let first = now.plus(timing.initial_delay.saturating_sub(age));
         let has_delay = !timing.initial_delay.is_zero();
         let after_a_period = now.plus(period.saturating_sub(age));
+        let due_at_age = match kind {
+            ProbeKind::Liveness if !has_delay => period,
+            ProbeKind::Liveness | ProbeKind::Readiness | ProbeKind::Startup => timing.initial_delay,
+        };
+        let grid = match spread {
+            None => next_on_grid(now, age.saturating_sub(due_at_age), period),
+            Some(_) => None,
+        };
         let (next, regular, gap) = match (spread, kind) {
             (Some(spread), _) => {
                 let at = first.max(now.plus(spread));
@@ -85,6 +98,7 @@ impl Schedule {
             period,
             next,
             regular,
+            grid,
             gap,
             not_before: first,
             last_began: None,
@@ -109,6 +123,12 @@ impl Schedule {
         }
         if is_success {
             self.gap = None;
+            if let Some(grid) = self.grid.take() {
+                let soonest = run.at.plus(NEVER_AT_ONCE);
+                let missed = soonest.since(grid).as_nanos().div_ceil(self.period.as_nanos());
+                let periods = u32::try_from(missed).unwrap_or(u32::MAX);
+                self.regular = grid.plus(self.period.saturating_mul(periods));
+            }
         }
         if let Some(gap) = self.gap.take() {
             let at = now.plus(gap);
@@ -138,6 +158,12 @@ impl Schedule {
         self.next = regularly(now);
         true
     }
+}
+
+/// The next point of the grid that a run should have begun which is late by this; nothing for one that is in time.
+fn next_on_grid(now: Moment, late: Duration, period: Duration) -> Option<Moment> {
+    let beyond = u64::try_from(late.as_nanos() % period.as_nanos()).ok()?;
+    (!late.is_zero()).then(|| now.plus(period.saturating_sub(Duration::from_nanos(beyond))))
 }
 
 fn regularly(at: Moment) -> Due {
@@ -222,6 +248,20 @@ mod tests {
             &[-1000, -1100, -1300, -1700, -2500, 4000, 7000, 10_000],
         );
         check(Liveness, timing(0, 3000), 0, 99_000, &[4000, 7000, 10_000]);
+        // Looked at late: the container's own start decides when the runs come.
+        check(Readiness, timing(0, 5000), 2000, 0, &[1000, 4000, 9000]);
+        check(Readiness, timing(0, 5000), 4000, 0, &[1000, 2000, 7000, 12_000]);
+        check(Readiness, timing(1000, 5000), 4000, 0, &[1000, 3000, 8000]);
+        check(
+            Readiness,
+            timing(0, 5000),
+            4000,
+            1200,
+            &[1000, -1100, -1300, 2000, 7000, 12_000],
+        );
+        check(Startup, timing(0, 5000), 2000, 0, &[-1000, 4000, 9000]);
+        check(Liveness, timing(0, 5000), 2000, 0, &[4000, 9000]);
+        check(Liveness, timing(0, 5000), 7000, 0, &[1000, 4000, 9000]);
         // A container that has run for long.
         check(Liveness, timing(0, 5000), 60_000, 0, &[1000, 6000, 11_000]);
     }
