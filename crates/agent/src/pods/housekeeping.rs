@@ -26,6 +26,8 @@ const MAX_SINGLE_PODS: usize = 8;
 /// Whose garbage is to be collected, and when.
 #[derive(Default)]
 pub(super) struct Schedule {
+    /// The first time that anybody asked.
+    begun: Option<Moment>,
     last: Option<Moment>,
     gone: BTreeSet<PodUid>,
     restarted: BTreeSet<PodUid>,
@@ -56,7 +58,12 @@ impl Schedule {
         } else {
             GARBAGE_INTERVAL
         };
-        let is_full_time = self.last.is_none_or(|last| now.since(last) >= interval);
+        let begun = *self.begun.get_or_insert(now);
+        let is_full_time = match self.last {
+            // What an earlier life left can wait for pods that stop now.
+            None => !is_busy || now.since(begun) >= interval,
+            Some(last) => now.since(last) >= interval,
+        };
         if !is_time && !is_full_time {
             return Vec::new();
         }
@@ -163,5 +170,54 @@ impl Pods {
             also_of_ended_pods: false,
         };
         self.fates.send_replace(Arc::new(fates));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn garbage_waits_while_pods_start_and_stop() {
+        let check = |asked: &[(u64, bool, bool)], gone_at: Option<u64>| {
+            let mut schedule = Schedule::default();
+            for (seconds, is_busy, is_due) in asked {
+                if gone_at.is_some_and(|at| at == *seconds) {
+                    schedule.pod_gone(PodUid::from("u"));
+                }
+                let now = Moment::from_start(Duration::from_secs(*seconds));
+                let due = schedule.due(now, *is_busy);
+                assert_eq!(!due.is_empty(), *is_due, "{seconds} s of {asked:?}: {due:?}");
+            }
+        };
+        // At rest: at once, then every minute.
+        check(&[(0, false, true), (59, false, false), (60, false, true)], None);
+        // Busy from the start: after two minutes at the latest.
+        check(
+            &[
+                (0, true, false),
+                (2, true, false),
+                (119, true, false),
+                (120, true, true),
+                (239, true, false),
+            ],
+            None,
+        );
+        check(&[(0, true, false), (2, true, false), (14, false, true)], None);
+        // Of a pod that is gone: soon, and within a minute.
+        check(
+            &[(0, false, true), (10, false, false), (15, false, true)],
+            Some(10),
+        );
+        check(
+            &[
+                (0, false, true),
+                (10, true, false),
+                (15, true, false),
+                (69, true, false),
+                (70, true, true),
+            ],
+            Some(10),
+        );
     }
 }
