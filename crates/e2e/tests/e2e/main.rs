@@ -20,6 +20,7 @@ mod cluster_outages;
 mod cluster_pods;
 mod cluster_streams;
 mod cluster_switch;
+mod cluster_trust;
 mod cluster_two_nodes;
 mod cluster_workloads;
 mod configz;
