@@ -246,6 +246,13 @@ impl Executor {
         };
     }
 
+    /// How many tasks a group has.
+    #[must_use]
+    pub fn tasks(&self, group: Group) -> usize {
+        let state = self.shared.lock();
+        state.tasks.values().filter(|task| task.group == group).count()
+    }
+
     /// Names of the tasks of a group, in order of their birth.
     #[must_use]
     pub fn task_names(&self, group: Group) -> Vec<String> {

@@ -116,7 +116,7 @@ pub enum Fact {
     /// The agent got this content of a manifest.
     ManifestRead {
         path: PathBuf,
-        content: Vec<u8>,
+        content: Arc<Vec<u8>>,
     },
     /// The agent got this document from the address.
     Fetched {

@@ -1,6 +1,6 @@
 //! One pod as the sync loop knows it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use rubelet_lifecycle::allocation::Allocation;
@@ -48,6 +48,8 @@ pub(super) struct Entry {
     pub(super) shown: Arc<PodStatus>,
     /// What it was made from.
     pub(super) shown_from: Option<ShownFrom>,
+    /// What others were last shown.
+    pub(super) last_view: Option<View>,
     /// What was last reported, and whether as finished.
     pub(super) reported: Option<(Arc<PodStatus>, bool)>,
     pub(super) eviction: Option<Eviction>,
@@ -87,11 +89,38 @@ impl Entry {
         changed
     }
 
-    /// The pod as others see it.
-    pub(super) fn view(&self) -> Arc<Pod> {
-        let mut pod = self.pod.as_ref().clone();
-        pod.status = Some(PodStatus::clone(&self.shown));
-        Arc::new(pod)
+    /// The pod as others see it. As long as somebody has the last view and nothing changed since, it is that one.
+    pub(super) fn view(&mut self) -> Arc<Pod> {
+        let known = self.last_view.as_ref();
+        if let Some(view) = known.and_then(|last| last.of(&self.pod, &self.shown)) {
+            return view;
+        }
+        let view = Arc::new(Pod {
+            metadata: self.pod.metadata.clone(),
+            spec: self.pod.spec.clone(),
+            status: Some(PodStatus::clone(&self.shown)),
+        });
+        self.last_view = Some(View {
+            pod: Arc::clone(&self.pod),
+            status: Arc::clone(&self.shown),
+            view: Arc::downgrade(&view),
+        });
+        view
+    }
+}
+
+/// What others see of a pod, and what it was made from. It costs no memory once nobody has it any more.
+pub(super) struct View {
+    pod: Arc<Pod>,
+    status: Arc<PodStatus>,
+    view: Weak<Pod>,
+}
+
+impl View {
+    /// The view, if it was made from these and somebody still has it.
+    fn of(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>) -> Option<Arc<Pod>> {
+        let is_same = Arc::ptr_eq(&self.pod, pod) && Arc::ptr_eq(&self.status, status);
+        self.view.upgrade().filter(|_| is_same)
     }
 }
 

@@ -334,6 +334,7 @@ impl Pods {
             allocation: is_api_pod(&pod).then(|| Allocation::of(&pod)),
             resize: None,
             shown_from: None,
+            last_view: None,
             reported: None,
             state: PodState::Absent,
             work: Some(work),

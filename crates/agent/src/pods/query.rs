@@ -35,20 +35,20 @@ impl Pods {
     }
 
     /// The desired pods with their statuses.
-    fn views(&self) -> Vec<Arc<Pod>> {
-        self.desired
-            .iter()
-            .map(
-                |(uid, pod)| match (self.admission.refused.get(uid), self.pods.get(uid)) {
-                    (Some(refused), _) => {
-                        let mut pod = pod.as_ref().clone();
-                        pod.status = Some(self.refused_status(refused));
-                        Arc::new(pod)
-                    }
-                    (None, Some(entry)) => entry.view(),
-                    (None, None) => Arc::clone(pod),
-                },
-            )
-            .collect()
+    fn views(&mut self) -> Vec<Arc<Pod>> {
+        let mut views = Vec::with_capacity(self.desired.len());
+        for (uid, pod) in &self.desired {
+            let view = if let Some(refused) = self.admission.refused.get(uid) {
+                let mut pod = pod.as_ref().clone();
+                pod.status = Some(self.refused_status(refused));
+                Arc::new(pod)
+            } else if let Some(entry) = self.pods.get_mut(uid) {
+                entry.view()
+            } else {
+                Arc::clone(pod)
+            };
+            views.push(view);
+        }
+        views
     }
 }

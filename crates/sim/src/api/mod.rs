@@ -165,6 +165,14 @@ impl SimApi {
         self.store().pods.get(uid).cloned()
     }
 
+    fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        let is = |field: &Option<String>, wanted: &str| field.as_deref().unwrap_or_default() == wanted;
+        let store = self.store();
+        let mut pods = store.pods.values();
+        let found = pods.find(|pod| is(&pod.metadata.namespace, namespace) && is(&pod.metadata.name, name));
+        found.cloned()
+    }
+
     #[must_use]
     pub fn pods(&self) -> Vec<Arc<Pod>> {
         self.store().pods.values().cloned().collect()
@@ -351,11 +359,7 @@ impl PodReader for SimApi {
         if !self.is_up() {
             return Err(unreachable_server("get pod"));
         }
-        let found = self
-            .pods()
-            .into_iter()
-            .find(|pod| text(&pod.metadata.namespace) == namespace && text(&pod.metadata.name) == name);
-        found
+        self.find(namespace, name)
             .map(|pod| Pod::clone(&pod))
             .ok_or_else(|| ApiError::new("get pod", ApiErrorKind::NotFound, "not found"))
     }

@@ -95,10 +95,7 @@ impl SimApi {
     }
 
     fn named(&self, operation: &str, namespace: &str, name: &str) -> Result<Arc<Pod>, ApiError> {
-        let found = self
-            .pods()
-            .into_iter()
-            .find(|pod| text(&pod.metadata.namespace) == namespace && text(&pod.metadata.name) == name);
+        let found = self.find(namespace, name);
         found.ok_or_else(|| error(operation, ApiErrorKind::NotFound))
     }
 

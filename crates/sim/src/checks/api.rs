@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use rubelet_ports::api::Change;
 
 use super::truth::{Told, ToldBy};
@@ -23,20 +23,25 @@ fn is_deleted(pod: &Pod) -> bool {
 }
 
 /// What a status says, without the order of what has none.
-fn essence(pod: &Pod) -> impl PartialEq + use<> {
-    let status = pod.status.clone().unwrap_or_default();
-    let conditions: BTreeMap<String, (String, Option<String>)> = status
+fn essence(status: &PodStatus) -> impl PartialEq + '_ {
+    let conditions: BTreeMap<&str, (&str, Option<&str>)> = status
         .conditions
-        .into_iter()
+        .iter()
         .flatten()
-        .map(|condition| (condition.type_, (condition.status, condition.reason)))
+        .map(|one| (one.type_.as_str(), (one.status.as_str(), one.reason.as_deref())))
         .collect();
     (
-        (status.phase, status.reason, status.message),
-        (status.start_time, status.pod_ip, status.qos_class),
-        (status.container_statuses, status.init_container_statuses),
+        (&status.phase, &status.reason, &status.message),
+        (&status.start_time, &status.pod_ip, &status.qos_class),
+        (&status.container_statuses, &status.init_container_statuses),
         conditions,
     )
+}
+
+fn say_the_same(one: &Pod, other: &Pod) -> bool {
+    let nothing = PodStatus::default();
+    let (one, other) = (one.status.as_ref(), other.status.as_ref());
+    essence(one.unwrap_or(&nothing)) == essence(other.unwrap_or(&nothing))
 }
 
 impl Checker {
@@ -135,7 +140,7 @@ impl Checker {
                 continue;
             }
             let said = self.truth.published.iter().find(|said| rules::uid(said) == uid);
-            if let Some(said) = said.filter(|said| essence(said) != essence(pod)) {
+            if let Some(said) = said.filter(|said| !say_the_same(said, pod)) {
                 open.push(format!(
                     "{uid} is {} {} at the API server, the agent says {} {}",
                     rules::phase(pod),

@@ -32,6 +32,8 @@ pub struct Checker {
     slack: Duration,
     gates: Arc<dyn Fn(&str) -> bool + Send + Sync>,
     parsed: BTreeMap<(PathBuf, u64), Option<Arc<Pod>>>,
+    /// The last document that was read, by its hash.
+    document: Option<(u64, Vec<Arc<Pod>>)>,
 }
 
 impl Checker {
@@ -47,6 +49,7 @@ impl Checker {
             slack,
             gates: node::gates(),
             parsed: BTreeMap::new(),
+            document: None,
         }
     }
 
@@ -60,6 +63,19 @@ impl Checker {
             read.pods.pop().map(Arc::new)
         };
         self.parsed.entry(key).or_insert_with(read).clone()
+    }
+
+    /// The pods of a document of the web server. It is the same one nearly always.
+    fn parse_document(&mut self, content: &[u8]) -> Vec<Arc<Pod>> {
+        let hash = hash_bytes(hash_start(), content);
+        if let Some((_, pods)) = self.document.as_ref().filter(|(known, _)| *known == hash) {
+            return pods.clone();
+        }
+        let read = rubelet_manifest::read_url(content, node::URL, node::NODE_NAME, &*self.gates);
+        let pods = read.map(|read| read.pods).unwrap_or_default();
+        let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
+        self.document = Some((hash, pods.clone()));
+        pods
     }
 
     /// Somebody changed the manifest folder. A file that is no manifest leaves the pod of its path as it was.
@@ -99,10 +115,7 @@ impl Checker {
 
     /// What the web server has from now on.
     pub fn served(&mut self, content: &[u8]) {
-        let gates = self.gates.clone();
-        let read = rubelet_manifest::read_url(content, node::URL, node::NODE_NAME, &*gates);
-        let pods = read.map(|read| read.pods).unwrap_or_default();
-        self.truth.served = pods.into_iter().map(Arc::new).collect();
+        self.truth.served = self.parse_document(content);
         for pod in self.truth.served.clone() {
             let truth = self.truth.pod(rules::uid(&pod));
             truth.name = rules::pod_name(&pod).to_owned();

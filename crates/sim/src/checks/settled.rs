@@ -1,5 +1,6 @@
 //! What must hold when the world is calm: exactly the wanted pods run, and rubelet says what is true.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
@@ -24,23 +25,33 @@ impl Checker {
         }
     }
 
+    /// Whether everything is as it should be. Pods whose runtime calls hang are left out.
+    #[must_use]
+    pub fn is_settled(&self, hanging: Option<&str>) -> bool {
+        let wanted = self.truth.wanted_uids();
+        // The pods come first: one that is not there yet is the usual reason, and saves the rest.
+        self.unsettled_pods(&wanted, hanging).next().is_none() && self.unsettled(hanging).is_empty()
+    }
+
+    fn unsettled_pods<'a>(
+        &'a self,
+        wanted: &'a BTreeSet<String>,
+        hanging: Option<&'a str>,
+    ) -> impl Iterator<Item = String> + 'a {
+        let others = wanted.iter().filter(move |uid| Some(uid.as_str()) != hanging);
+        others.filter_map(move |uid| {
+            let pod = self.truth.wanted(uid)?;
+            let sentence = self.check_pod(pod, hanging).err()?;
+            Some(format!("{uid} ({}): {sentence}", rules::pod_name(pod)))
+        })
+    }
+
     /// What is not as it should be yet, one sentence each. Pods whose runtime calls hang are left out.
     #[must_use]
     pub fn unsettled(&self, hanging: Option<&str>) -> Vec<String> {
         let truth = &self.truth;
         let wanted = truth.wanted_uids();
-        let mut open = Vec::new();
-        for uid in &wanted {
-            if Some(uid.as_str()) == hanging {
-                continue;
-            }
-            let Some(pod) = truth.wanted(uid).cloned() else {
-                continue;
-            };
-            if let Err(sentence) = self.check_pod(&pod, hanging) {
-                open.push(format!("{uid} ({}): {sentence}", rules::pod_name(&pod)));
-            }
-        }
+        let mut open: Vec<String> = self.unsettled_pods(&wanted, hanging).collect();
         for instance in truth.instances.values() {
             let hangs = Some(instance.uid.as_str()) == hanging;
             if instance.is_running() && !wanted.contains(&instance.uid) && !hangs {

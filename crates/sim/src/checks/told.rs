@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::truth::{Told, ToldBy};
 use super::{Checker, rules};
-use crate::node;
 
 impl Checker {
     pub(super) fn rubelet_started(&mut self) {
@@ -149,10 +148,7 @@ impl Checker {
         self.truth.fetched_in_life = true;
         self.truth.documents += 1;
         self.note_sources(at);
-        let gates = self.gates.clone();
-        let read = rubelet_manifest::read_url(content, node::URL, node::NODE_NAME, &*gates);
-        let pods = read.map(|read| read.pods).unwrap_or_default();
-        self.truth.told_by_http = pods.into_iter().map(Arc::new).collect();
+        self.truth.told_by_http = self.parse_document(content);
         let told = Told {
             at,
             by: ToldBy::Http,
@@ -168,11 +164,10 @@ impl Checker {
         let life = self.truth.life;
         for pod in &pods {
             let (uid, phase) = (rules::uid(pod), rules::phase(pod));
-            if !self.truth.pods.contains_key(uid) {
+            let Some(truth) = self.truth.pods.get_mut(uid) else {
                 self.violate(format!("a pod is published that never existed: {uid}"));
                 continue;
-            }
-            let truth = self.truth.pod(uid);
+            };
             truth.published_in_life = true;
             if rules::is_refused(pod) {
                 truth.refused_at = Some(at);

@@ -269,14 +269,14 @@ impl SimFiles {
     }
 
     fn read_now(&self, path: &Path) -> Result<Vec<u8>, FileError> {
-        let content = self.lock().tree.content(path)?.to_vec();
+        let content = self.lock().tree.content(path)?;
         if path.parent() == Some(&self.inner.manifests) {
             self.learn(Fact::ManifestRead {
                 path: path.to_owned(),
-                content: content.clone(),
+                content: Arc::clone(&content),
             });
         }
-        Ok(content)
+        Ok(content.to_vec())
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Owns two trees: what programs see, and what is on the disk for sure. It knows no time and no faults.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,7 +60,15 @@ fn wrong_kind(path: &Path, message: &str) -> FileError {
 }
 
 /// `/a/b/../c` is `/a/c`; trailing slashes mean nothing.
-fn plain(path: &Path) -> PathBuf {
+fn plain(path: &Path) -> Cow<'_, Path> {
+    let text = path.as_os_str().as_encoded_bytes();
+    let is_plain = text.len() > 1
+        && text.starts_with(b"/")
+        && !text.ends_with(b"/")
+        && !text.windows(2).any(|pair| matches!(pair, [b'/', b'/' | b'.']));
+    if is_plain {
+        return Cow::Borrowed(path);
+    }
     let mut plain = PathBuf::from("/");
     for part in path.components() {
         match part {
@@ -69,22 +79,41 @@ fn plain(path: &Path) -> PathBuf {
             Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
         }
     }
-    plain
+    Cow::Owned(plain)
+}
+
+/// What lies below a directory. Paths are in order of their parts, so that it is one stretch.
+fn below<'a>(
+    nodes: &'a BTreeMap<PathBuf, Node>,
+    directory: &'a Path,
+) -> impl Iterator<Item = (&'a PathBuf, &'a Node)> {
+    nodes
+        .range::<Path, _>((Bound::Excluded(directory), Bound::Unbounded))
+        .take_while(move |(path, _)| path.starts_with(directory))
+}
+
+/// Removes a path with everything below it. The answer is whether there was anything.
+fn cut_off(nodes: &mut BTreeMap<PathBuf, Node>, path: &Path) -> bool {
+    let doomed: Vec<PathBuf> = below(nodes, path).map(|(path, _)| path.clone()).collect();
+    for path in &doomed {
+        nodes.remove(path);
+    }
+    nodes.remove(path).is_some() || !doomed.is_empty()
 }
 
 impl Tree {
-    fn resolve(&self, path: &Path) -> Result<PathBuf, FileError> {
+    fn resolve<'a>(&'a self, path: &'a Path) -> Result<Cow<'a, Path>, FileError> {
         let mut at = plain(path);
         for _ in 0..MAX_LINKS {
-            match self.live.get(&at) {
+            match self.live.get(&*at) {
                 Some(Node::Link { target }) => {
                     at = match at.parent() {
-                        Some(parent) => plain(&parent.join(target)),
+                        Some(parent) => Cow::Owned(plain(&parent.join(target)).into_owned()),
                         None => plain(target),
                     };
                 }
                 Some(Node::Directory | Node::File { .. }) => return Ok(at),
-                None if at == Path::new("/") => return Ok(at),
+                None if *at == *Path::new("/") => return Ok(at),
                 None => return Err(not_found(path)),
             }
         }
@@ -92,7 +121,7 @@ impl Tree {
     }
 
     pub(super) fn content(&self, path: &Path) -> Result<Arc<Vec<u8>>, FileError> {
-        match self.live.get(&self.resolve(path)?) {
+        match self.live.get(&*self.resolve(path)?) {
             Some(Node::File { content }) => Ok(content.clone()),
             Some(Node::Directory) | None => Err(wrong_kind(path, "is a directory")),
             Some(Node::Link { .. }) => Err(not_found(path)),
@@ -101,12 +130,10 @@ impl Tree {
 
     pub(super) fn list(&self, directory: &Path) -> Result<Vec<DirectoryEntry>, FileError> {
         let directory = self.resolve(directory)?;
-        if let Some(Node::File { .. }) = self.live.get(&directory) {
+        if let Some(Node::File { .. }) = self.live.get(&*directory) {
             return Err(wrong_kind(&directory, "not a directory"));
         }
-        Ok(self
-            .live
-            .iter()
+        Ok(below(&self.live, &directory)
             .filter(|(path, _)| path.parent() == Some(&directory))
             .filter_map(|(path, node)| {
                 Some(DirectoryEntry {
@@ -119,7 +146,7 @@ impl Tree {
 
     pub(super) fn kind(&self, path: &Path) -> Result<FileKind, FileError> {
         let path = self.resolve(path)?;
-        Ok(self.live.get(&path).map_or(FileKind::Directory, Node::kind))
+        Ok(self.live.get(&*path).map_or(FileKind::Directory, Node::kind))
     }
 
     pub(super) fn exists(&self, path: &Path) -> bool {
@@ -137,18 +164,18 @@ impl Tree {
     pub(super) fn write(&mut self, path: &Path, content: &[u8]) -> Result<(), FileError> {
         let path = plain(path);
         self.parent_is_there(&path)?;
-        if let Some(Node::Directory) = self.live.get(&path) {
+        if let Some(Node::Directory) = self.live.get(&*path) {
             return Err(wrong_kind(&path, "is a directory"));
         }
         let node = Node::file(content);
-        self.live.insert(path.clone(), node.clone());
-        self.durable.insert(path, node);
+        self.live.insert(path.clone().into_owned(), node.clone());
+        self.durable.insert(path.into_owned(), node);
         Ok(())
     }
 
     /// Programs see it, the disk may not have it yet.
     pub(super) fn write_in_place(&mut self, path: &Path, content: &[u8]) -> Result<(), FileError> {
-        let path = self.resolve(path).unwrap_or_else(|_| plain(path));
+        let path = self.resolve(path).unwrap_or_else(|_| plain(path)).into_owned();
         self.parent_is_there(&path)?;
         if let Some(Node::Directory) = self.live.get(&path) {
             return Err(wrong_kind(&path, "is a directory"));
@@ -175,7 +202,7 @@ impl Tree {
     }
 
     pub(super) fn link(&mut self, target: &Path, link: &Path) -> Result<(), FileError> {
-        let link = plain(link);
+        let link = plain(link).into_owned();
         self.parent_is_there(&link)?;
         let target = target.to_owned();
         self.live.insert(link, Node::Link { target });
@@ -184,23 +211,19 @@ impl Tree {
 
     pub(super) fn remove_file(&mut self, path: &Path) -> Result<bool, FileError> {
         let path = plain(path);
-        if let Some(Node::Directory) = self.live.get(&path) {
+        if let Some(Node::Directory) = self.live.get(&*path) {
             return Err(wrong_kind(&path, "is a directory"));
         }
-        Ok(self.live.remove(&path).is_some())
+        Ok(self.live.remove(&*path).is_some())
     }
 
     pub(super) fn remove_tree(&mut self, path: &Path) -> bool {
-        let path = plain(path);
-        let before = self.live.len();
-        self.live.retain(|known, _| !known.starts_with(&path));
-        self.live.len() < before
+        cut_off(&mut self.live, &plain(path))
     }
 
     /// Makes the removal of a path certain, as an administrator's `sync` would.
     pub(super) fn forget_durably(&mut self, path: &Path) {
-        let path = plain(path);
-        self.durable.retain(|known, _| !known.starts_with(&path));
+        cut_off(&mut self.durable, &plain(path));
     }
 
     /// Each thing that was not written through is as it was on the disk, or as programs saw it, or torn.
@@ -229,9 +252,7 @@ impl Tree {
     }
 
     pub(super) fn paths_below<'a>(&'a self, directory: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
-        self.live
-            .keys()
-            .filter(move |path| path.starts_with(directory) && path.as_path() != directory)
+        below(&self.live, directory).map(|(path, _)| path)
     }
 }
 

@@ -13,8 +13,6 @@ const METHOD: &str = "GetContainerEvents";
 impl SimRuntime {
     /// Tells the subscribers that something happened to a container or a sandbox.
     pub(super) fn emit(&self, id: &str, kind: v1::ContainerEventType) {
-        let event = self.event(id, kind);
-        let faults = self.faults();
         let subscribers = {
             let mut state = self.lock();
             state.subscribers.retain(|subscriber| !subscriber.is_closed());
@@ -22,6 +20,7 @@ impl SimRuntime {
         };
         for subscriber in subscribers {
             let delays = self.inner.dice.with(|dice| {
+                let faults = self.faults();
                 if dice.per_myriad(faults.event_is_lost) {
                     return Vec::new();
                 }
@@ -31,7 +30,7 @@ impl SimRuntime {
                     .collect()
             });
             for delay in delays {
-                let (subscriber, event) = (subscriber.clone(), event.clone());
+                let (subscriber, event) = (subscriber.clone(), self.event(id, kind));
                 let pause = self.inner.executor.sleep(delay);
                 let send = async move {
                     pause.await;

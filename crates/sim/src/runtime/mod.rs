@@ -59,8 +59,8 @@ struct Call {
     method: &'static str,
     /// What it is about, in words.
     about: String,
-    /// The ids and uids that it is about, for faults that hit one pod.
-    subjects: Vec<String>,
+    /// The id or uid that it is about, for faults that hit one pod.
+    subject: String,
     /// `None` for calls that change nothing.
     ask: Option<Ask>,
     deadline: Option<Duration>,
@@ -71,7 +71,7 @@ impl Call {
         let about = about.into();
         Self {
             method,
-            subjects: vec![about.clone()],
+            subject: about.clone(),
             about,
             ask: None,
             deadline: Some(CALL_DEADLINE),
@@ -82,7 +82,7 @@ impl Call {
         Self {
             method,
             about: about.into(),
-            subjects: vec![subject.to_owned()],
+            subject: subject.to_owned(),
             ask,
             deadline: Some(CALL_DEADLINE),
         }
@@ -155,16 +155,12 @@ impl SimRuntime {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn faults(&self) -> Faults {
-        self.inner
-            .faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn set_faults(&self, faults: Faults) {
-        *self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+        *self.faults() = faults;
     }
 
     fn epoch(&self) -> u64 {
@@ -188,24 +184,20 @@ impl SimRuntime {
     }
 
     /// Whether a call is about the pod whose calls hang.
-    fn hangs(&self, subjects: &[String]) -> bool {
-        let Some(uid) = self.faults().hanging_uid else {
+    fn hangs(&self, subject: &str) -> bool {
+        let faults = self.faults();
+        let Some(uid) = faults.hanging_uid.as_deref() else {
             return false;
         };
         let state = self.lock();
-        subjects.iter().any(|subject| {
-            *subject == uid
-                || state
-                    .sandboxes
-                    .get(subject)
-                    .is_some_and(|sandbox| sandbox.uid() == uid)
-                || state.containers.get(subject).is_some_and(|container| {
-                    state
-                        .sandboxes
-                        .get(&container.sandbox)
-                        .is_some_and(|sandbox| sandbox.uid() == uid)
-                })
-        })
+        let is_of_pod = |sandbox: &str| {
+            let sandbox = state.sandboxes.get(sandbox);
+            sandbox.is_some_and(|sandbox| sandbox.uid() == uid)
+        };
+        let container = state.containers.get(subject);
+        subject == uid
+            || is_of_pod(subject)
+            || container.is_some_and(|container| is_of_pod(&container.sandbox))
     }
 
     /// Sends a call and waits for its answer.
@@ -217,7 +209,7 @@ impl SimRuntime {
         let Call {
             method,
             about,
-            subjects,
+            subject,
             ask,
             deadline,
         } = call;
@@ -228,9 +220,11 @@ impl SimRuntime {
         if let Some(ask) = ask {
             self.happened(Fact::Asked(ask));
         }
-        let hangs = self.hangs(&subjects);
-        let faults = self.faults();
-        let fate = self.inner.dice.with(|dice| Fate::roll(&faults, dice, hangs));
+        let hangs = self.hangs(&subject);
+        let fate = self
+            .inner
+            .dice
+            .with(|dice| Fate::roll(&self.faults(), dice, hangs));
         let answer = self.exchange(fate, deadline, work).await;
         let result = match answer {
             Ok(result) => result,
@@ -239,9 +233,7 @@ impl SimRuntime {
         if let Err(failure) = &result {
             let text = format!("<- {method} {about}: {:?}: {}", failure.kind, failure.message);
             self.say(Actor::Runtime, text);
-            for subject in subjects {
-                self.happened(Fact::CallFailed { subject });
-            }
+            self.happened(Fact::CallFailed { subject });
         } else if writes {
             self.say(Actor::Runtime, format!("<- {method} {about}"));
         }
@@ -424,6 +416,13 @@ impl SimRuntime {
         });
         let all = std::iter::once(first(context.namespace_options.as_ref())).chain(containers);
         all.collect()
+    }
+
+    /// Whether there is any sandbox or container.
+    #[must_use]
+    pub fn has_anything(&self) -> bool {
+        let state = self.lock();
+        !state.sandboxes.is_empty() || !state.containers.is_empty()
     }
 
     /// The ids of everything that is left, for the last check.

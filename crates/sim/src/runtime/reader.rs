@@ -16,36 +16,29 @@ fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String
 }
 
 fn sandboxes(state: &State, filter: &v1::PodSandboxFilter) -> Vec<v1::PodSandbox> {
-    let listed = state.sandboxes.iter().map(|(id, sandbox)| sandbox.listed(id));
-    listed
-        .filter(|sandbox| filter.id.is_empty() || sandbox.id == filter.id)
-        .filter(|sandbox| {
-            filter
-                .state
-                .as_ref()
-                .is_none_or(|wanted| wanted.state == sandbox.state)
+    let all = state.sandboxes.iter();
+    all.filter(|(id, _)| filter.id.is_empty() || **id == filter.id)
+        .filter(|(_, sandbox)| {
+            let wanted = filter.state.as_ref();
+            wanted.is_none_or(|wanted| wanted.state == sandbox.state())
         })
-        .filter(|sandbox| selects(&filter.label_selector, &sandbox.labels))
+        .filter(|(_, sandbox)| selects(&filter.label_selector, &sandbox.config.labels))
+        .map(|(id, sandbox)| sandbox.listed(id))
         .collect()
 }
 
 fn containers(state: &State, filter: &v1::ContainerFilter) -> Vec<v1::Container> {
-    let listed = state
-        .containers
-        .iter()
-        .map(|(id, container)| container.listed(id));
-    listed
-        .filter(|container| filter.id.is_empty() || container.id == filter.id)
-        .filter(|container| {
-            filter.pod_sandbox_id.is_empty() || container.pod_sandbox_id == filter.pod_sandbox_id
+    let all = state.containers.iter();
+    all.filter(|(id, _)| filter.id.is_empty() || **id == filter.id)
+        .filter(|(_, container)| {
+            filter.pod_sandbox_id.is_empty() || container.sandbox == filter.pod_sandbox_id
         })
-        .filter(|container| {
-            filter
-                .state
-                .as_ref()
-                .is_none_or(|wanted| wanted.state == container.state)
+        .filter(|(_, container)| {
+            let wanted = filter.state.as_ref();
+            wanted.is_none_or(|wanted| wanted.state == container.state())
         })
-        .filter(|container| selects(&filter.label_selector, &container.labels))
+        .filter(|(_, container)| selects(&filter.label_selector, &container.config.labels))
+        .map(|(id, container)| container.listed(id))
         .collect()
 }
 

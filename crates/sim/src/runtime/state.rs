@@ -82,7 +82,7 @@ impl SimContainer {
             .map_or(0, |metadata| metadata.attempt)
     }
 
-    fn state(&self) -> i32 {
+    pub(super) fn state(&self) -> i32 {
         let state = match self.process {
             Process::Created => v1::ContainerState::ContainerCreated,
             Process::Running => v1::ContainerState::ContainerRunning,
@@ -205,29 +205,22 @@ pub(super) fn container_name(container: &v1::ContainerMetadata, pod: &v1::PodSan
     )
 }
 
-fn network_mode(config: &v1::PodSandboxConfig) -> v1::NamespaceOption {
-    config
-        .linux
-        .as_ref()
-        .and_then(|linux| linux.security_context.as_ref())
-        .and_then(|context| context.namespace_options.clone())
-        .unwrap_or_default()
+fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::NamespaceOption> {
+    let linux = config.linux.as_ref()?;
+    linux.security_context.as_ref()?.namespace_options.as_ref()
 }
 
 impl Sandbox {
     pub(super) fn uses_node_network(&self) -> bool {
-        network_mode(&self.config).network == v1::NamespaceMode::Node as i32
+        namespaces(&self.config).is_some_and(|options| options.network == v1::NamespaceMode::Node as i32)
     }
 
-    pub(super) fn uid(&self) -> String {
-        self.config
-            .metadata
-            .as_ref()
-            .map(|metadata| metadata.uid.clone())
-            .unwrap_or_default()
+    pub(super) fn uid(&self) -> &str {
+        let metadata = self.config.metadata.as_ref();
+        metadata.map_or("", |metadata| metadata.uid.as_str())
     }
 
-    fn state(&self) -> i32 {
+    pub(super) fn state(&self) -> i32 {
         if self.is_ready {
             v1::PodSandboxState::SandboxReady as i32
         } else {
@@ -264,7 +257,7 @@ impl Sandbox {
             }),
             linux: Some(v1::LinuxPodSandboxStatus {
                 namespaces: Some(v1::Namespace {
-                    options: Some(network_mode(&self.config)),
+                    options: Some(namespaces(&self.config).cloned().unwrap_or_default()),
                 }),
             }),
             labels: self.config.labels.clone(),

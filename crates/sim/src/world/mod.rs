@@ -259,14 +259,9 @@ impl World {
             }
             self.checker.observe(facts);
         }
-        let panics: Vec<String> = self
-            .executor
-            .take_panics()
-            .into_iter()
-            .chain(take_caught_panics())
-            .collect();
-        if let Some(panic) = panics.first() {
-            return Err(panic.clone());
+        let panics = self.executor.take_panics();
+        if let Some(panic) = panics.into_iter().chain(take_caught_panics()).next() {
+            return Err(panic);
         }
         match self.checker.violations().first() {
             Some(violation) => Err(violation.clone()),
@@ -282,7 +277,7 @@ impl World {
                 && world.crash.is_none()
                 && world.due.is_empty()
                 && world.checker.has_published()
-                && world.checker.unsettled(hanging.as_deref()).is_empty()
+                && world.checker.is_settled(hanging.as_deref())
         })?;
         if settled {
             self.say(format!("{what}: settled"));
@@ -382,7 +377,7 @@ impl World {
         }
         self.delete_all_api_pods();
         let until = self.executor.elapsed() + REMOVAL_LIMIT;
-        let is_clean = self.run(until, |world| world.leftovers().is_empty())?;
+        let is_clean = self.run(until, Self::is_clean)?;
         if is_clean {
             return Ok(());
         }
@@ -392,6 +387,11 @@ impl World {
             "left behind {REMOVAL_LIMIT:?} after everything was removed:\n  {}",
             left.join("\n  ")
         ))
+    }
+
+    /// Whether nothing is left. What is so for long is asked first.
+    fn is_clean(&self) -> bool {
+        !self.runtime.has_anything() && self.leftovers().is_empty()
     }
 
     /// Everything that a node without pods must not have.
@@ -415,8 +415,8 @@ impl World {
                 .iter()
                 .map(|uid| format!("the cgroup of {uid}")),
         );
-        let tasks = self.executor.task_names(Group::Rubelet);
-        if tasks.len() > IDLE_TASKS {
+        if self.executor.tasks(Group::Rubelet) > IDLE_TASKS {
+            let tasks = self.executor.task_names(Group::Rubelet);
             left.push(format!("{} tasks: {tasks:?}", tasks.len()));
         }
         left
