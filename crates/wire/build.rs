@@ -1,4 +1,4 @@
-//! Compiles the CRI's wire facts to Rust types, with neither protoc nor a network.
+//! Compiles the wire facts to Rust types, with neither protoc nor a network.
 
 /// Messages that hold secrets or text of unknown content: their `Debug` is written by hand in `src/redact.rs`.
 const REDACTED: &[&str] = &[
@@ -18,7 +18,7 @@ const REDACTED: &[&str] = &[
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let facts = protox::compile(["cri/v1.proto"], ["proto"])?;
+    let facts = protox::compile(["cri/v1.proto", "containerd/content.proto"], ["proto"])?;
     prost_build::Config::new()
         .btree_map(["."])
         .skip_debug(REDACTED)

@@ -42,6 +42,7 @@ var operations = map[string]operation{
 	"admission.sysctl":  on(sysctlPattern),
 	"admission.safe":    on(safeSysctls),
 	"admission.host":    on(appArmorHost),
+	"credentials":       on(pullCredentials),
 	"config.decode":     on(configDecode),
 	"config.default":    on(configDefault),
 	"config.validate":   on(configValidate),

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::explanation::PodExplanation;
 use rubelet_model::observation::{PodObservation, PodUid};
-use rubelet_ports::{Clock, Moment, NoAnswer, PodView, RuntimeError, RuntimeErrorKind, within};
+use rubelet_ports::{Clock, Moment, NoAnswer, PodView, PodsToRun, RuntimeError, RuntimeErrorKind, within};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -40,6 +40,14 @@ impl AgentHandle {
     #[must_use]
     pub fn runtime_health(&self) -> watch::Receiver<RuntimeHealth> {
         self.health.clone()
+    }
+
+    /// Brings the metrics that say how many there are of what up to date.
+    ///
+    /// # Errors
+    /// When the agent is ending, or does not answer in time; the metrics then say what they said before.
+    pub async fn take_census(&self) -> Result<(), NoAnswer> {
+        self.ask(Query::Census).await
     }
 
     /// Lets the view show events from here.
@@ -108,5 +116,12 @@ impl PodView for AgentHandle {
             ));
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl PodsToRun for AgentHandle {
+    async fn pods_to_run(&self) -> Result<Option<Vec<Arc<Pod>>>, NoAnswer> {
+        self.ask(Query::ToRun).await
     }
 }

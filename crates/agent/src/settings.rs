@@ -16,6 +16,7 @@ use rubelet_ports::{
 };
 use rubelet_resources::admission::NodeTerms;
 
+use crate::metrics::AgentMetrics;
 use crate::node_now::NodeNow;
 
 /// The edges, each behind its port.
@@ -44,6 +45,8 @@ pub struct AgentPorts {
     pub reporter: Arc<dyn PodReporter>,
     /// How the node is while pods come; `NodeNow::standalone()` on a node without an API server.
     pub node: NodeNow,
+    /// What is counted.
+    pub metrics: Arc<AgentMetrics>,
 }
 
 /// Where a source of static pods over HTTP is.

@@ -10,9 +10,13 @@ use rubelet_model::Timestamp;
 use rubelet_model::explanation::WaitExplanation;
 use rubelet_ports::{Clock, Moment};
 
+/// How far it is, at the moment of the question.
+pub(crate) type Progress = Box<dyn Fn() -> Option<String> + Send>;
+
 struct Open {
     id: u64,
     what: String,
+    progress: Option<Progress>,
     since: Timestamp,
     begun: Moment,
 }
@@ -46,11 +50,22 @@ impl Waits {
 
     /// Waits for something that has its own end, such as a call with a deadline or a cancellation.
     pub(crate) async fn named<T>(&self, what: impl Into<String>, future: impl Future<Output = T>) -> T {
-        let _open = self.open(what.into());
+        let _open = self.open(what.into(), None);
         future.await
     }
 
-    fn open(&self, what: String) -> OpenWait {
+    /// The same for something that can tell how far it is.
+    pub(crate) async fn named_with_progress<T>(
+        &self,
+        what: String,
+        progress: Progress,
+        future: impl Future<Output = T>,
+    ) -> T {
+        let _open = self.open(what, Some(progress));
+        future.await
+    }
+
+    fn open(&self, what: String, progress: Option<Progress>) -> OpenWait {
         let (since, begun) = (self.clock.now(), self.clock.moment());
         let id = self.with(|register| {
             let id = register.next_id;
@@ -58,6 +73,7 @@ impl Waits {
             register.open.push(Open {
                 id,
                 what,
+                progress,
                 since,
                 begun,
             });
@@ -89,7 +105,10 @@ impl Waits {
         self.with(|register| {
             let last_error = register.last_error.clone();
             register.open.last().map(|open| WaitExplanation {
-                what: open.what.clone(),
+                what: match open.progress.as_ref().and_then(|progress| progress()) {
+                    Some(progress) => format!("{}: {progress}", open.what),
+                    None => open.what.clone(),
+                },
                 since: open.since,
                 age_seconds: now.since(open.begun).as_secs(),
                 last_error,

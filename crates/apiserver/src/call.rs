@@ -14,11 +14,13 @@ use k8s_openapi::{Metadata, Resource};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rubelet_ports::api::{ApiError, ApiErrorKind};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::channel::Channel;
 use crate::credentials::Credentials;
 use crate::failure::{decode_words, from_answer, from_transport, leaves_connection_alone};
 use crate::limiter::Limiter;
+use crate::metrics::ClientMetrics;
 use crate::reachability::Reachability;
 use crate::watch_pool::WatchPool;
 
@@ -61,6 +63,7 @@ pub(crate) struct Core {
     pub(crate) heartbeats: Lane,
     pub(crate) events: Lane,
     pub(crate) watches: WatchPool,
+    pub(crate) metrics: Option<ClientMetrics>,
 }
 
 impl Core {
@@ -91,8 +94,13 @@ impl Core {
     ) -> Result<Bytes, ApiError> {
         let request =
             request.map_err(|error| ApiError::new(operation, ApiErrorKind::Invalid, error.to_string()))?;
+        let (method, sent_bytes) = (request.method().clone(), request.body().len());
         if let Some(limiter) = &lane.limiter {
+            let began = Instant::now();
             let turn = tokio::time::timeout(MAX_TURN_WAIT, limiter.acquire()).await;
+            if let Some(metrics) = &self.metrics {
+                metrics.waited(&method, began.elapsed());
+            }
             turn.map_err(|_| {
                 let retry_after = None;
                 let message = "too many calls wait for our own rate limit";
@@ -103,8 +111,14 @@ impl Core {
             let response = self.send(&lane.channel, operation, request).await?;
             self.whole(operation, response.into_body()).await
         };
+        let began = Instant::now();
         let answer = tokio::time::timeout(lane.timeout, answer).await;
-        answer.unwrap_or_else(|_| Err(too_late(operation, lane.timeout)))
+        let answer = answer.unwrap_or_else(|_| Err(too_late(operation, lane.timeout)));
+        if let Some(metrics) = &self.metrics {
+            let got_bytes = answer.as_ref().ok().map(Bytes::len);
+            metrics.ended(&method, sent_bytes, got_bytes, began.elapsed());
+        }
+        answer
     }
 
     /// Sends a request and returns a good answer whose body has not been read yet.
@@ -122,7 +136,13 @@ impl Core {
         let request = self
             .addressed(request, authorization)
             .map_err(|error| ApiError::new(operation, ApiErrorKind::Invalid, error.to_string()))?;
-        let response = match channel.send(request).await {
+        let mut counted = self.metrics.as_ref().map(|metrics| metrics.sends(&request));
+        let sent = channel.send(request).await;
+        if let (Some(counted), Ok(response)) = (&mut counted, &sent) {
+            counted.status = Some(response.status());
+        }
+        drop(counted);
+        let response = match sent {
             Ok(response) => response,
             Err(error) => return Err(self.broken(operation, error.as_ref())),
         };

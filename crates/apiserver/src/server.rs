@@ -15,6 +15,7 @@ use crate::dial::{Dialler, Route};
 use crate::identity::ClientIdentity;
 use crate::kubeconfig::{Access, ConnectError, Trust};
 use crate::limiter::{Limiter, RateLimit};
+use crate::metrics::{ApiServerMetrics, ClientMetrics};
 use crate::proxy::{self, ProxyEnvironment};
 use crate::reachability::Reachability;
 use crate::tls::Tls;
@@ -63,6 +64,8 @@ pub struct ApiServerOptions {
     /// The client certificate may be missing or broken at first: somebody will hand one to [`ApiServer::identity`], or put it
     /// where the kubeconfig says.
     pub may_lack_certificate: bool,
+    /// Where calls are counted, if they are.
+    pub metrics: Option<ApiServerMetrics>,
 }
 
 impl ApiServerOptions {
@@ -83,6 +86,7 @@ impl ApiServerOptions {
             liveness: Liveness::default(),
             proxy: ProxyEnvironment::default(),
             may_lack_certificate: false,
+            metrics: None,
         }
     }
 }
@@ -158,6 +162,10 @@ impl ApiServer {
             watches: WatchPool::new(&dialler, options.liveness),
             reachability: Reachability::new(server_name.clone()),
             server_name,
+            metrics: options
+                .metrics
+                .clone()
+                .map(|metrics| ClientMetrics::new(metrics, &access.server)),
             server: access.server,
             headers: common_headers(user_agent, access.impersonation),
             credentials,

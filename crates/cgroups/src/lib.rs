@@ -13,6 +13,7 @@
 //! ```
 
 mod keeper;
+mod metrics;
 mod node;
 mod settings;
 
@@ -28,6 +29,7 @@ use rubelet_resources::slice::cgroup_values;
 use rubelet_resources::{PodDemand, QosClass, pod_cgroup, qos_class};
 use tokio::sync::Notify;
 
+pub use metrics::{CgroupMetrics, MeasuredWriter};
 pub use node::NodeCgroupError;
 pub use settings::{CgroupPorts, CgroupSettings};
 

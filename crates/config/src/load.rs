@@ -107,6 +107,7 @@ impl Loading<'_> {
             configuration,
             gates,
             rubelet: rubelet?,
+            flag_texts: flags::texts(self.command_line),
             warnings: std::mem::take(&mut self.warnings),
         })
     }

@@ -55,7 +55,7 @@ pub struct SettingSupport {
 }
 
 /// Gates whose turning has its effect today.
-const GATES_IN_USE: [Gate; 24] = [
+const GATES_IN_USE: [Gate; 26] = [
     Gate::AllAlpha,
     Gate::AllBeta,
     Gate::AtomicWriteVolumeUserFields,
@@ -68,6 +68,8 @@ const GATES_IN_USE: [Gate; 24] = [
     Gate::EmptyDirVolumeMode,
     Gate::HugepageAwareEviction,
     Gate::KubeletCrashLoopBackOffMax,
+    Gate::KubeletEnsureSecretPulledImages,
+    Gate::KubeletServiceAccountTokenForCredentialProviders,
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
     Gate::MemoryQoS,

@@ -9,9 +9,12 @@ use crate::kubelet_configuration::Problem;
 pub const API_VERSION: &str = "rubelet.dev/v1alpha1";
 pub const KIND: &str = "RubeletConfiguration";
 
-/// The switches. There are none yet; the file is read and checked all the same.
+/// The switches. All are off by default: a drop-in behaves as upstream until it is told otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RubeletConfiguration {}
+pub struct RubeletConfiguration {
+    /// `sessionsNeedCreate`: exec, attach, run and port forwarding need the verb `create`, also by GET.
+    pub sessions_need_create: bool,
+}
 
 impl RubeletConfiguration {
     /// Reads a document in YAML or JSON; unknown fields are errors.
@@ -42,12 +45,19 @@ impl RubeletConfiguration {
                 }
             }
         }
-        let unknown = fields
-            .keys()
-            .filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"));
-        problems.extend(unknown.map(|name| Problem::new(name, "", "no such setting")));
+        let mut read = Self::default();
+        for (name, value) in &fields {
+            match (name.as_str(), value) {
+                ("apiVersion" | "kind", _) => {}
+                ("sessionsNeedCreate", Value::Bool(on)) => read.sessions_need_create = *on,
+                ("sessionsNeedCreate", value) => {
+                    problems.push(Problem::new(name, value.to_string(), "must be true or false"));
+                }
+                _ => problems.push(Problem::new(name, "", "no such setting")),
+            }
+        }
         if problems.is_empty() {
-            Ok(Self {})
+            Ok(read)
         } else {
             Err(problems)
         }

@@ -2,6 +2,7 @@
 //!
 //! Owns nothing but the outcome of loading: it is made once by `load`, never changed, and holds no default or rule of its own.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::Value;
@@ -49,6 +50,7 @@ pub struct Settings {
     pub(crate) configuration: KubeletConfiguration,
     pub(crate) gates: FeatureGates,
     pub(crate) rubelet: RubeletConfiguration,
+    pub(crate) flag_texts: BTreeMap<String, String>,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -74,6 +76,12 @@ impl Settings {
     #[must_use]
     pub fn rubelet(&self) -> &RubeletConfiguration {
         &self.rubelet
+    }
+
+    /// Every flag with the value that it was given or has by default, as `/flagz` shows it; what may carry a token is masked.
+    #[must_use]
+    pub fn flag_texts(&self) -> &BTreeMap<String, String> {
+        &self.flag_texts
     }
 
     /// What the user should be told at start-up, in the order it was found.

@@ -14,8 +14,10 @@ use futures_util::future::{Either, select};
 use http::uri::PathAndQuery;
 use prost::Message;
 use rubelet_ports::{RuntimeError, RuntimeErrorKind};
+use rubelet_wire::containerd::NAMESPACE_HEADER;
 use rubelet_wire::cri::{self, v1};
 use tonic::client::Grpc;
+use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
@@ -132,7 +134,11 @@ impl Caller {
     ) -> Result<Bytes, RuntimeError> {
         self.check_size(method, &request)?;
         self.send(method, || async {
-            let request = tell_deadline(request.clone(), timeout);
+            let mut request = tell_deadline(request.clone(), timeout);
+            if let Some(namespace) = method.namespace {
+                let namespace = MetadataValue::from_static(namespace);
+                request.metadata_mut().insert(NAMESPACE_HEADER, namespace);
+            }
             self.grpc()
                 .await?
                 .unary(request, PathAndQuery::from_static(method.path), RawCodec)

@@ -2,8 +2,8 @@
 //!
 //! Owns the connection (made on first use, made again with backoff after the runtime restarts), the deadline of every call,
 //! the limits of message sizes, and the translation of gRPC's failures to [`rubelet_ports::RuntimeError`]. It implements the
-//! runtime and image ports and nothing else. It must not decide anything about pods, keep state about them, retry a call,
-//! or log what a message holds.
+//! runtime and image ports, that of a pull's progress where the runtime is a containerd, and nothing else. It must not decide
+//! anything about pods, keep state about them, retry a call, or log what a message holds.
 //!
 //! Reading order: [`CriClient`] → `runtime` and `image` (one method per call) → `call` (what all calls share) →
 //! `connection` and `backoff`.
@@ -25,6 +25,7 @@ mod failure;
 mod image;
 mod method;
 mod metrics;
+mod pull_progress;
 mod runtime;
 
 pub use client::{ConnectError, CriClient, CriOptions};

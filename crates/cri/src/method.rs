@@ -11,6 +11,8 @@ pub(crate) struct Method {
     pub(crate) path: &'static str,
     /// The label `operation_type`. A streamed list counts as its plain twin, as upstream.
     pub(crate) operation: &'static str,
+    /// The namespace that the runtime is told, for calls that are not of the CRI.
+    pub(crate) namespace: Option<&'static str>,
 }
 
 macro_rules! calls {
@@ -19,6 +21,7 @@ macro_rules! calls {
             name: $name,
             path: concat!("/runtime.v1.", $service, "/", $name),
             operation: $operation,
+            namespace: None,
         };)*
     };
 }
@@ -77,4 +80,13 @@ pub(crate) const VERSION_V1ALPHA2: Method = Method {
     name: "Version",
     path: "/runtime.v1alpha2.RuntimeService/Version",
     operation: "version",
+    namespace: None,
+};
+
+/// What is on its way into containerd's content store.
+pub(crate) const LIST_CONTENT_STATUSES: Method = Method {
+    name: "ListStatuses",
+    path: "/containerd.services.content.v1.Content/ListStatuses",
+    operation: "list_statuses",
+    namespace: Some(rubelet_wire::containerd::CRI_NAMESPACE),
 };

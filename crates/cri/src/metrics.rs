@@ -27,21 +27,21 @@ impl CriMetrics {
             operations: IntCounterVec::new(
                 Opts::new(
                     "kubelet_runtime_operations_total",
-                    "Calls to the container runtime, by operation.",
+                    "[ALPHA] Calls to the container runtime, by operation.",
                 ),
                 &["operation_type"],
             )?,
             errors: IntCounterVec::new(
                 Opts::new(
                     "kubelet_runtime_operations_errors_total",
-                    "Failed calls to the container runtime, by operation.",
+                    "[ALPHA] Failed calls to the container runtime, by operation.",
                 ),
                 &["operation_type"],
             )?,
             durations: HistogramVec::new(
                 HistogramOpts::new(
                     "kubelet_runtime_operations_duration_seconds",
-                    "Duration of the calls to the container runtime in seconds, by operation.",
+                    "[ALPHA] Duration of the calls to the container runtime in seconds, by operation.",
                 )
                 .buckets(exponential_buckets(0.005, 2.5, 14)?),
                 &["operation_type"],
@@ -49,14 +49,14 @@ impl CriMetrics {
             sandbox_errors: IntCounterVec::new(
                 Opts::new(
                     "kubelet_run_podsandbox_errors_total",
-                    "Sandboxes that failed to start, by runtime handler.",
+                    "[ALPHA] Sandboxes that failed to start, by runtime handler.",
                 ),
                 &["runtime_handler"],
             )?,
             sandbox_durations: HistogramVec::new(
                 HistogramOpts::new(
                     "kubelet_run_podsandbox_duration_seconds",
-                    "Duration of sandbox starts in seconds, by runtime handler.",
+                    "[ALPHA] Duration of sandbox starts in seconds, by runtime handler.",
                 ),
                 &["runtime_handler"],
             )?,

@@ -49,7 +49,7 @@ impl Default for HostFiles {
 }
 
 /// One call on the pool; what the pool says becomes the path's error.
-async fn on_pool<T: Send + 'static>(
+pub(crate) async fn on_pool<T: Send + 'static>(
     pool: &BlockingPool,
     path: &Path,
     deadline: Duration,

@@ -1,13 +1,30 @@
 //! Images on the node: whether a container's image is there, and pulling it when its policy says so.
 //!
-//! Owns pull policies, the default tag, backoff, the queue in front of the registries, and the events and waiting reasons that
-//! tell about them. Pulls have no credentials yet: pods with pull secrets are refused before they come here. It must not know
-//! the runtime's client nor the agent: it meets both through ports.
+//! Owns pull policies, the default tag, backoff, the queue in front of the registries, the credentials that are tried there, who may
+//! use an image that is on the node, and the events and waiting reasons that tell about all of it. It must not know the runtime's client
+//! nor the agent: it meets both through ports. No credential is logged, told or written down.
+//!
+//! ```text
+//! policy ─► is it there? ─► may this pod use it? (records) ─► yes: done
+//!                │ no            │ no
+//!                └───────────────┴─► backoff ─► credentials ─► intent ─► queue ─► pull, candidate by candidate ─► record
+//! ```
 
+mod access;
 mod backoff;
+mod credential;
+mod credentials;
+pub mod garbage;
+mod keyring;
+mod metrics;
+mod progress;
+mod providers;
 mod pulls;
 mod rate;
+mod records;
 mod reference;
+mod request;
+mod settings;
 mod words;
 
 use std::sync::{Arc, Mutex};
@@ -16,84 +33,56 @@ use async_trait::async_trait;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{
     Clock, EventRecorder, ImageFailure, ImageProvider, ImageReader, ImageRequest, ImageWriter, PodEvent,
-    PresentImage,
+    PresentImage, PullProgress,
 };
 use rubelet_wire::cri::v1;
 
+use crate::access::Use;
 use crate::backoff::{PullBackoff, PullWait};
+use crate::credentials::Found;
+use crate::progress::Waiting;
 use crate::pulls::{Pull, PullError, Pulled, Pulls, unpoisoned};
 use crate::rate::PullRate;
+use crate::records::Intent;
+use crate::reference::repository;
+use crate::request::{PullPolicy, image_of, image_spec, present_image, uid_of, user_of};
 use crate::words::{event, reason};
 
 pub use crate::backoff::PullBackoffLimits;
+pub use crate::credentials::{CredentialSources, NodeDockerConfig};
+pub use crate::metrics::ImagesMetrics;
+pub use crate::providers::configuration::{
+    PluginApi, ProviderProblem, ProviderSettings, TokenAttributes, TokenCache, configuration_hash,
+    read_configuration,
+};
+pub use crate::providers::{CredentialProviders, PodAccounts};
+pub use crate::records::{Allowlist, PullRecords, RecordsPorts, VerificationPolicy};
 pub use crate::reference::{ReferenceError, with_default_tag};
+pub use crate::settings::ImagesSettings;
 
 const TOO_MANY_PULLS: &str = "pull QPS exceeded";
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ImagesSettings {
-    /// `serializeImagePulls`: one pull at a time.
-    pub serialize_pulls: bool,
-    /// `maxParallelImagePulls`, when pulls are not serialized; zero is no limit.
-    pub max_parallel_pulls: u32,
-    /// `registryPullQPS`; zero is no limit.
-    pub registry_pull_qps: f64,
-    /// `registryBurst`
-    pub registry_burst: u32,
-    pub backoff: PullBackoffLimits,
-    /// The gate `KubeletEnsureSecretPulledImages`, which shows in the text of an event.
-    pub ensure_secret_pulled_images: bool,
-}
-
-impl Default for ImagesSettings {
-    fn default() -> Self {
-        Self {
-            serialize_pulls: true,
-            max_parallel_pulls: 0,
-            registry_pull_qps: 5.0,
-            registry_burst: 10,
-            backoff: PullBackoffLimits::default(),
-            ensure_secret_pulled_images: true,
-        }
-    }
-}
-
-impl ImagesSettings {
-    fn places(&self) -> Option<usize> {
-        match (self.serialize_pulls, self.max_parallel_pulls) {
-            (true, _) => Some(1),
-            (false, 0) => None,
-            (false, limit) => usize::try_from(limit).ok(),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PullPolicy {
-    Always,
-    IfNotPresent,
-    Never,
-}
-
-impl PullPolicy {
-    /// Validation lets no other words through; to pull is what upstream does with them.
-    fn of(request: &ImageRequest) -> Self {
-        match request.container.image_pull_policy.as_deref() {
-            Some("IfNotPresent") => Self::IfNotPresent,
-            Some("Never") => Self::Never,
-            Some(_) | None => Self::Always,
-        }
-    }
+/// What came to light on the way of one request, for the metrics.
+#[derive(Default)]
+struct Course {
+    is_present: Option<bool>,
+    must_pull: Option<bool>,
 }
 
 pub struct Images {
     settings: ImagesSettings,
     reader: Arc<dyn ImageReader>,
+    writer: Arc<dyn ImageWriter>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventRecorder>,
     pulls: Pulls,
+    credentials: CredentialSources,
+    /// `None`: every pod may use every image that is there.
+    records: Option<PullRecords>,
     /// Held to look up and to note, never across an await.
     backoff: Mutex<PullBackoff>,
+    waiting: Waiting,
+    metrics: Option<ImagesMetrics>,
 }
 
 impl Images {
@@ -105,30 +94,59 @@ impl Images {
         clock: Arc<dyn Clock>,
         events: Arc<dyn EventRecorder>,
     ) -> Self {
-        let rate = (settings.registry_pull_qps > 0.0).then(|| {
-            PullRate::new(
-                settings.registry_pull_qps,
-                settings.registry_burst,
-                clock.moment(),
-            )
-        });
         Self {
-            pulls: Pulls::new(
-                Arc::clone(&reader),
-                writer,
-                Arc::clone(&clock),
-                settings.places(),
-                rate,
-            ),
+            pulls: pulls(&settings, &reader, &writer, &clock, None),
             backoff: Mutex::new(PullBackoff::new(settings.backoff)),
+            credentials: CredentialSources::default(),
+            records: None,
+            waiting: Waiting::default(),
+            metrics: None,
             settings,
             reader,
+            writer,
             clock,
             events,
         }
     }
 
-    async fn obtain(&self, request: &ImageRequest) -> Result<PresentImage, ImageFailure> {
+    /// With bytes of pulls, where the runtime tells.
+    #[must_use]
+    pub fn with_progress(mut self, progress: Arc<dyn PullProgress>) -> Self {
+        self.pulls = pulls(
+            &self.settings,
+            &self.reader,
+            &self.writer,
+            &self.clock,
+            Some(progress),
+        );
+        self
+    }
+
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: ImagesMetrics) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// With credentials; without this, registries are asked without any.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: CredentialSources) -> Self {
+        self.credentials = credentials;
+        self
+    }
+
+    /// With the gate `KubeletEnsureSecretPulledImages`: an image that is there is for pods that could pull it.
+    #[must_use]
+    pub fn with_records(mut self, records: PullRecords) -> Self {
+        self.records = Some(records);
+        self
+    }
+
+    async fn obtain(
+        &self,
+        request: &ImageRequest,
+        course: &mut Course,
+    ) -> Result<PresentImage, ImageFailure> {
         let image = image_of(request);
         let spec = image_spec(request).map_err(|error| {
             let message = words::invalid_name(image, &error);
@@ -136,18 +154,44 @@ impl Images {
             failure(reason::INVALID_NAME, message)
         })?;
         let policy = PullPolicy::of(request);
-        if policy != PullPolicy::Always
-            && let Some(found) = self.inspect(request, &spec).await?
-        {
-            self.record_present(request);
-            return Ok(found);
+        let mut found = None;
+        if policy != PullPolicy::Always {
+            let inspected = self.inspect(request, &spec).await?;
+            course.is_present = Some(inspected.is_some());
+            if let Some(image) = inspected {
+                match self.may_use(request, &image).await {
+                    Use::Granted => {
+                        course.must_pull = Some(false);
+                        self.tell_present(request);
+                        return Ok(image);
+                    }
+                    Use::Refused(credentials) => found = credentials,
+                }
+            }
+        }
+        // With `Never`, what is not there is not even looked for further.
+        if policy != PullPolicy::Never || course.is_present == Some(true) {
+            course.must_pull = Some(true);
         }
         if policy == PullPolicy::Never {
             let message = words::not_present(image);
             self.tell(request, PodEvent::warning(event::NEVER, &message));
             return Err(failure(reason::NEVER, message));
         }
-        self.pull(request, spec, policy == PullPolicy::Always).await
+        self.pull(request, spec, found, policy == PullPolicy::Always)
+            .await
+    }
+
+    fn count(&self, count: impl FnOnce(&ImagesMetrics)) {
+        if let Some(metrics) = &self.metrics {
+            count(metrics);
+        }
+    }
+
+    fn tell_present(&self, request: &ImageRequest) {
+        let verified = self.settings.ensure_secret_pulled_images;
+        let message = words::already_present(image_of(request), verified);
+        self.tell(request, PodEvent::normal(event::PULLED, message));
     }
 
     async fn inspect(
@@ -169,22 +213,41 @@ impl Images {
         &self,
         request: &ImageRequest,
         spec: v1::ImageSpec,
+        found: Option<Found>,
         must_be_fresh: bool,
     ) -> Result<PresentImage, ImageFailure> {
         let image = image_of(request);
-        let asked_at = self.clock.moment();
-        let may_begin = unpoisoned(&self.backoff).begin(&uid_of(request), image, asked_at);
+        let may_begin = unpoisoned(&self.backoff).begin(&uid_of(request), image, self.clock.moment());
         if let Err(wait) = may_begin {
             return Err(self.back_off(request, wait));
         }
+        let found = match found {
+            Some(found) => found,
+            None => match self.credentials.find(&repository(image), &request.pod).await {
+                Ok(found) => found,
+                Err(broken) => return Err(self.pull_failed(request, &broken.to_string(), &Found::default())),
+            },
+        };
+        let intent = self.begin(request, &found).await?;
+        let asked_at = self.clock.moment();
         self.tell(request, PodEvent::normal(event::PULLING, words::pulling(image)));
         let pull = Pull {
             spec,
             sandbox_config: request.sandbox_config.clone(),
+            candidates: found.candidates.clone(),
             must_be_fresh,
         };
-        match self.pulls.pull(pull).await {
+        let (flight, stage) = self.pulls.flight(pull);
+        let outcome = {
+            let _waits = self.waiting.enter(uid_of(request), image, stage);
+            flight.await
+        };
+        let error = match outcome {
             Ok(pulled) => {
+                if let Some(intent) = intent {
+                    let used = pulled.used.and_then(|number| found.candidates.get(number));
+                    intent.pulled(&pulled.image_ref, used).await;
+                }
                 let with_waiting = self.clock.moment().since(asked_at);
                 let size_bytes = match &pulled.status {
                     Ok(Some(status)) => status.size,
@@ -194,10 +257,29 @@ impl Images {
                 let pull = pulled.duration.min(with_waiting);
                 let message = words::pulled(image, pull, with_waiting, size_bytes);
                 self.tell(request, PodEvent::normal(event::PULLED, message));
-                self.image_of_pull(request, pulled)
+                self.count(|metrics| metrics.pulled(with_waiting, size_bytes));
+                return self.image_of_pull(request, pulled);
             }
-            Err(PullError::TooManyPulls) => Err(self.pull_failed(request, TOO_MANY_PULLS)),
-            Err(PullError::Runtime(error)) => Err(self.pull_failed(request, &words::runtime_error(&error))),
+            Err(PullError::TooManyPulls) => TOO_MANY_PULLS.to_owned(),
+            Err(PullError::Runtime(errors)) => words::runtime_errors(&errors),
+        };
+        if let Some(intent) = intent {
+            intent.failed().await;
+        }
+        Err(self.pull_failed(request, &error, &found))
+    }
+
+    /// Writes down that a pull begins.
+    async fn begin(&self, request: &ImageRequest, found: &Found) -> Result<Option<Intent>, ImageFailure> {
+        let Some(records) = &self.records else {
+            return Ok(None);
+        };
+        match records.begin(image_of(request)).await {
+            Ok(intent) => Ok(Some(intent)),
+            Err(error) => {
+                let message = words::intent_failed(image_of(request), &error);
+                Err(self.pull_failed(request, &message, found))
+            }
         }
     }
 
@@ -214,13 +296,24 @@ impl Images {
         }
     }
 
-    fn pull_failed(&self, request: &ImageRequest, error: &str) -> ImageFailure {
+    fn pull_failed(&self, request: &ImageRequest, error: &str, found: &Found) -> ImageFailure {
         let image = image_of(request);
+        // Why there were no credentials is often the root of it.
+        let error = match found.failures.as_slice() {
+            [] => error.to_owned(),
+            failures => format!("{error} ({})", failures.join("; ")),
+        };
+        let error = error.as_str();
         self.tell(
             request,
             PodEvent::warning(event::FAILED, words::pull_failed(image, error)),
         );
         let (reason, message) = words::pull_failure(image, error);
+        if reason == reason::PULL && !found.missing_secrets.is_empty() {
+            let message = words::missing_secrets(&found.missing_secrets);
+            self.events
+                .record(&request.pod, PodEvent::warning(event::MISSING_SECRETS, message));
+        }
         let delay = unpoisoned(&self.backoff).fail(
             &uid_of(request),
             image,
@@ -263,7 +356,10 @@ impl Images {
 #[async_trait]
 impl ImageProvider for Images {
     async fn ensure(&self, request: ImageRequest) -> Result<PresentImage, ImageFailure> {
-        let result = self.obtain(&request).await;
+        let mut course = Course::default();
+        let result = self.obtain(&request, &mut course).await;
+        let policy = PullPolicy::of(&request);
+        self.count(|metrics| metrics.requested(policy, course.is_present, course.must_pull));
         if let Err(failure) = &result {
             let message = format!("Error: {}", failure.reason);
             self.tell(&request, PodEvent::warning(event::FAILED, message));
@@ -277,13 +373,18 @@ impl ImageProvider for Images {
         }
         let spec = image_spec(request).ok()?;
         let answer = self.reader.image_status(spec, false).await.ok()?;
-        answer.image.and_then(present_image)
+        let present = answer.image.and_then(present_image)?;
+        self.may_use_at_once(request, &present).await.then_some(present)
     }
 
     fn record_present(&self, request: &ImageRequest) {
-        let verified = self.settings.ensure_secret_pulled_images;
-        let message = words::already_present(image_of(request), verified);
-        self.tell(request, PodEvent::normal(event::PULLED, message));
+        self.tell_present(request);
+        let policy = PullPolicy::of(request);
+        self.count(|metrics| metrics.requested(policy, Some(true), Some(false)));
+    }
+
+    fn progress(&self, uid: &PodUid, image: &str) -> Option<String> {
+        self.waiting.words(uid, image, self.clock.moment())
     }
 
     fn forget_pod(&self, uid: &PodUid) {
@@ -291,41 +392,23 @@ impl ImageProvider for Images {
     }
 }
 
-fn image_of(request: &ImageRequest) -> &str {
-    request.container.image.as_deref().unwrap_or_default()
-}
-
-fn uid_of(request: &ImageRequest) -> PodUid {
-    PodUid::new(request.pod.metadata.uid.clone().unwrap_or_default())
-}
-
-fn image_spec(request: &ImageRequest) -> Result<v1::ImageSpec, ReferenceError> {
-    Ok(v1::ImageSpec {
-        image: with_default_tag(image_of(request))?,
-        annotations: request.pod.metadata.annotations.clone().unwrap_or_default(),
-        ..v1::ImageSpec::default()
-    })
-}
-
-/// An image without an id counts as none.
-fn present_image(image: v1::Image) -> Option<PresentImage> {
-    if image.id.is_empty() {
-        return None;
-    }
-    let image_ref = image.id.clone();
-    let (uid, username) = user_of(image);
-    Some(PresentImage {
-        image_ref,
-        uid,
-        username,
-    })
-}
-
-fn user_of(image: v1::Image) -> (Option<i64>, String) {
-    match image.uid {
-        Some(uid) => (Some(uid.value), String::new()),
-        None => (None, image.username),
-    }
+fn pulls(
+    settings: &ImagesSettings,
+    reader: &Arc<dyn ImageReader>,
+    writer: &Arc<dyn ImageWriter>,
+    clock: &Arc<dyn Clock>,
+    progress: Option<Arc<dyn PullProgress>>,
+) -> Pulls {
+    let (qps, burst) = (settings.registry_pull_qps, settings.registry_burst);
+    let rate = (qps > 0.0).then(|| PullRate::new(qps, burst, clock.moment()));
+    Pulls::new(
+        Arc::clone(reader),
+        Arc::clone(writer),
+        Arc::clone(clock),
+        settings.places(),
+        rate,
+        progress,
+    )
 }
 
 fn failure(reason: &'static str, message: String) -> ImageFailure {

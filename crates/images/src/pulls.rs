@@ -8,17 +8,24 @@
 //! that still queues, because one that has begun may have asked the registry before the tag moved.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
-use rubelet_ports::{Clock, ImageReader, ImageWriter, RuntimeError};
+use futures_util::future::{BoxFuture, Either, Shared, WeakShared, select};
+use rubelet_ports::{Clock, ImageReader, ImageWriter, PullProgress, RuntimeError, RuntimeErrorKind};
 use rubelet_wire::cri::v1;
 use tokio::sync::Semaphore;
 
+use crate::credential::Candidate;
+use crate::progress::{Begun, Stage, UnderWay};
 use crate::rate::PullRate;
+
+/// How often the runtime is asked what has arrived.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Marks that the node itself puts on static pods. They differ from pod to pod and mean nothing to a pull.
 const NODE_ANNOTATION_PREFIX: &str = "kubernetes.io/config.";
@@ -28,6 +35,8 @@ const NODE_ANNOTATION_PREFIX: &str = "kubernetes.io/config.";
 pub(crate) struct Pull {
     pub(crate) spec: v1::ImageSpec,
     pub(crate) sandbox_config: Option<v1::PodSandboxConfig>,
+    /// Tried in turn; with none, the registry is asked without any.
+    pub(crate) candidates: Vec<Candidate>,
     /// An answer from the registry that is older than the question is not good enough.
     pub(crate) must_be_fresh: bool,
 }
@@ -39,17 +48,20 @@ pub(crate) struct Pulled {
     pub(crate) status: Result<Option<v1::Image>, RuntimeError>,
     /// Without the time in the queue.
     pub(crate) duration: Duration,
+    /// Which of the candidates opened the registry.
+    pub(crate) used: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum PullError {
     /// The node asks registries too often.
     TooManyPulls,
-    Runtime(RuntimeError),
+    /// One error for each candidate.
+    Runtime(Vec<RuntimeError>),
 }
 
-type Outcome = Result<Pulled, PullError>;
-type Flight = Shared<BoxFuture<'static, Outcome>>;
+pub(crate) type Outcome = Result<Pulled, PullError>;
+pub(crate) type Flight = Shared<BoxFuture<'static, Outcome>>;
 
 /// Pulls that give the same result.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,10 +69,13 @@ struct FlightKey {
     image: String,
     runtime_handler: String,
     annotations: Vec<(String, String)>,
+    /// Two pods may have the same credentials in different secrets: it is the content that counts, and its order.
+    credentials: Vec<String>,
 }
 
 impl FlightKey {
-    fn of(spec: &v1::ImageSpec) -> Self {
+    fn of(pull: &Pull) -> Self {
+        let spec = &pull.spec;
         let annotations = spec
             .annotations
             .iter()
@@ -71,13 +86,18 @@ impl FlightKey {
             image: spec.image.clone(),
             runtime_handler: spec.runtime_handler.clone(),
             annotations,
+            credentials: pull
+                .candidates
+                .iter()
+                .map(|candidate| candidate.hash.clone())
+                .collect(),
         }
     }
 }
 
 struct Joinable {
     number: u64,
-    started: Arc<AtomicBool>,
+    stage: Stage,
     flight: WeakShared<BoxFuture<'static, Outcome>>,
 }
 
@@ -88,11 +108,11 @@ struct Flights {
 }
 
 impl Flights {
-    fn join(&self, key: &FlightKey, must_be_fresh: bool) -> Option<Flight> {
+    fn join(&self, key: &FlightKey, must_be_fresh: bool) -> Option<(Flight, Stage)> {
         let joinable = self.by_key.get(key)?.iter();
         joinable
-            .filter(|one| !must_be_fresh || !one.started.load(Ordering::Relaxed))
-            .find_map(|one| one.flight.upgrade())
+            .filter(|one| !must_be_fresh || !one.stage.has_begun())
+            .find_map(|one| Some((one.flight.upgrade()?, one.stage.clone())))
     }
 
     fn remove(&mut self, number: u64) {
@@ -116,34 +136,110 @@ struct Line {
     places: Option<Semaphore>,
     /// Held for arithmetic only, never across an await.
     rate: Option<Mutex<PullRate>>,
+    /// Held to look up and to note, never across an await.
+    under_way: Arc<Mutex<UnderWay>>,
+    progress: Option<Arc<dyn PullProgress>>,
+    /// The runtime has no word about progress.
+    is_silent: AtomicBool,
 }
 
 impl Line {
-    async fn pull(&self, pull: Pull, started: &AtomicBool) -> Outcome {
+    async fn pull(&self, pull: Pull, stage: &Stage) -> Outcome {
         // The queue is first come, first served. It is never closed, so there is always a place in the end.
         let _place = match &self.places {
             Some(places) => places.acquire().await.ok(),
             None => None,
         };
-        started.store(true, Ordering::Relaxed);
         let began = self.clock.moment();
         if let Some(rate) = &self.rate
             && !unpoisoned(rate).take(began)
         {
             return Err(PullError::TooManyPulls);
         }
-        tracing::debug!(image = pull.spec.image, "pulling image without credentials");
-        let image_ref = self
-            .writer
-            .pull_image(pull.spec.clone(), None, pull.sandbox_config)
-            .await
-            .map_err(PullError::Runtime)?;
+        let _begun = Begun::new(&self.under_way, stage, began);
+        let (image_ref, used) = {
+            let pulling = pin!(self.try_candidates(&pull));
+            let watching = pin!(self.watch(stage));
+            match select(pulling, watching).await {
+                Either::Left((pulled, _)) => pulled?,
+                Either::Right((never, _)) => match never {},
+            }
+        };
         let status = self.reader.image_status(pull.spec, false).await;
         Ok(Pulled {
             image_ref,
             status: status.map(|answer| answer.image),
             duration: self.clock.moment().since(began),
+            used,
         })
+    }
+
+    /// Notes what arrives, for as long as it is polled.
+    async fn watch(&self, stage: &Stage) -> Infallible {
+        let Some(progress) = &self.progress else {
+            return std::future::pending().await;
+        };
+        let begun_at = self.clock.now();
+        loop {
+            self.clock.sleep(PROGRESS_INTERVAL).await;
+            if !stage.is_alone() || self.is_silent.load(Ordering::Relaxed) {
+                return std::future::pending().await;
+            }
+            match progress.ingests().await {
+                Ok(ingests) => stage.note(&ingests, begun_at),
+                Err(error) => {
+                    tracing::debug!(%error, "the runtime does not tell how far a pull is");
+                    let is_final = matches!(
+                        error.kind(),
+                        RuntimeErrorKind::Unimplemented | RuntimeErrorKind::PermissionDenied
+                    );
+                    self.is_silent.store(is_final, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    async fn try_candidates(&self, pull: &Pull) -> Result<(String, Option<usize>), PullError> {
+        let Pull {
+            spec,
+            sandbox_config,
+            candidates,
+            ..
+        } = pull;
+        let image = &spec.image;
+        if candidates.is_empty() {
+            tracing::debug!(image, "pulling image without credentials");
+            let pulled = self
+                .writer
+                .pull_image(spec.clone(), None, sandbox_config.clone())
+                .await;
+            return pulled
+                .map(|image_ref| (image_ref, None))
+                .map_err(|error| PullError::Runtime(vec![error]));
+        }
+        let passwords: Vec<&str> = candidates
+            .iter()
+            .map(|candidate| candidate.user.password.as_str())
+            .collect();
+        let mut errors = Vec::new();
+        for (number, candidate) in candidates.iter().enumerate() {
+            tracing::debug!(
+                image,
+                number,
+                of = candidates.len(),
+                "pulling image with credentials"
+            );
+            let auth = candidate.user.auth_config();
+            match self
+                .writer
+                .pull_image(spec.clone(), Some(auth), sandbox_config.clone())
+                .await
+            {
+                Ok(image_ref) => return Ok((image_ref, Some(number))),
+                Err(error) => errors.push(error.without(&passwords)),
+            }
+        }
+        Err(PullError::Runtime(errors))
     }
 }
 
@@ -160,6 +256,7 @@ impl Pulls {
         clock: Arc<dyn Clock>,
         places: Option<usize>,
         rate: Option<PullRate>,
+        progress: Option<Arc<dyn PullProgress>>,
     ) -> Self {
         Self {
             line: Arc::new(Line {
@@ -168,36 +265,30 @@ impl Pulls {
                 clock,
                 places: places.map(Semaphore::new),
                 rate: rate.map(Mutex::new),
+                under_way: Arc::default(),
+                progress,
+                is_silent: AtomicBool::new(false),
             }),
             flights: Arc::default(),
         }
     }
 
-    /// Pulls, or waits for somebody else's pull of the same image.
-    pub(crate) async fn pull(&self, pull: Pull) -> Outcome {
-        let flight = self.flight(pull);
-        flight.await
-    }
-
-    fn flight(&self, pull: Pull) -> Flight {
-        let key = FlightKey::of(&pull.spec);
+    /// A pull, or somebody else's pull of the same image with the same credentials. Nothing happens before it is polled.
+    pub(crate) fn flight(&self, pull: Pull) -> (Flight, Stage) {
+        let key = FlightKey::of(&pull);
         let mut flights = unpoisoned(&self.flights);
-        if let Some(flight) = flights.join(&key, pull.must_be_fresh) {
-            return flight;
+        if let Some(joined) = flights.join(&key, pull.must_be_fresh) {
+            return joined;
         }
         // Those that everybody left.
         flights.retain(|one| one.flight.upgrade().is_some());
         flights.last_number += 1;
         let number = flights.last_number;
-        let started = Arc::new(AtomicBool::new(false));
+        let stage = Stage::default();
         let future = {
-            let (line, all, started) = (
-                Arc::clone(&self.line),
-                Arc::clone(&self.flights),
-                Arc::clone(&started),
-            );
+            let (line, all, stage) = (Arc::clone(&self.line), Arc::clone(&self.flights), stage.clone());
             async move {
-                let outcome = line.pull(pull, &started).await;
+                let outcome = line.pull(pull, &stage).await;
                 unpoisoned(&all).remove(number);
                 outcome
             }
@@ -206,12 +297,12 @@ impl Pulls {
         if let Some(weak) = flight.downgrade() {
             let joinable = Joinable {
                 number,
-                started,
+                stage: stage.clone(),
                 flight: weak,
             };
             flights.by_key.entry(key).or_default().push(joinable);
         }
-        flight
+        (flight, stage)
     }
 }
 

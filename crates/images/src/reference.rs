@@ -63,6 +63,22 @@ pub fn with_default_tag(image: &str) -> Result<String, ReferenceError> {
     })
 }
 
+/// The repository with its registry, written out: what credentials are looked up by.
+pub(crate) fn repository(image: &str) -> String {
+    let (domain, remainder) = split_domain(image);
+    format!("{domain}/{}", without_tag(&remainder))
+}
+
+/// The reference without tag and digest, and otherwise as it was written.
+pub(crate) fn without_tag(image: &str) -> &str {
+    let named = image.split_once('@').map_or(image, |(named, _)| named);
+    let path_start = named.rfind('/').map_or(0, |slash| slash + 1);
+    match named[path_start..].find(':') {
+        Some(colon) => &named[..path_start + colon],
+        None => named,
+    }
+}
+
 /// What a reference consists of, as far as its letters fit.
 struct Parts<'r> {
     path: &'r str,
@@ -254,6 +270,27 @@ mod tests {
             &format!("a@md5:{}", "a".repeat(32)),
             Err("unsupported digest algorithm"),
         );
+    }
+
+    #[test]
+    fn repositories() {
+        let check = |image: &str, full: &str, bare: &str| {
+            assert_eq!(repository(image), full, "{image}");
+            assert_eq!(without_tag(image), bare, "{image}");
+        };
+        let digest = format!("sha256:{}", "a".repeat(64));
+        check("busybox", "docker.io/library/busybox", "busybox");
+        check("busybox:1", "docker.io/library/busybox", "busybox");
+        check(
+            &format!("busybox:1@{digest}"),
+            "docker.io/library/busybox",
+            "busybox",
+        );
+        check("a/b:latest", "docker.io/a/b", "a/b");
+        check("index.docker.io/a/b", "docker.io/a/b", "index.docker.io/a/b");
+        check("r.io:5000/a/b:v1", "r.io:5000/a/b", "r.io:5000/a/b");
+        check(&format!("r.io:5000/a@{digest}"), "r.io:5000/a", "r.io:5000/a");
+        check("localhost/x", "localhost/x", "localhost/x");
     }
 
     proptest! {

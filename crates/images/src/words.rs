@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rubelet_lifecycle::configuration::downward::quoted;
 use rubelet_model::GoDuration;
-use rubelet_ports::{RuntimeError, RuntimeErrorKind as Kind};
+use rubelet_ports::{FileError, RuntimeError, RuntimeErrorKind as Kind};
 
 use crate::reference::ReferenceError;
 
@@ -29,6 +29,7 @@ pub(crate) mod event {
     pub(crate) const INSPECT_FAILED: &str = "InspectFailed";
     pub(crate) const NEVER: &str = "ErrImageNeverPull";
     pub(crate) const BACKOFF: &str = "BackOff";
+    pub(crate) const MISSING_SECRETS: &str = "FailedToRetrieveImagePullSecret";
 }
 
 pub(crate) fn invalid_name(image: &str, error: &ReferenceError) -> String {
@@ -52,7 +53,7 @@ pub(crate) fn not_present(image: &str) -> String {
     )
 }
 
-/// `verified`: upstream's gate `KubeletEnsureSecretPulledImages` is on. Without pull secrets every pod may use every image.
+/// `verified`: upstream's gate `KubeletEnsureSecretPulledImages` is on.
 pub(crate) fn already_present(image: &str, verified: bool) -> String {
     let image = quoted(image);
     if verified {
@@ -77,6 +78,34 @@ pub(crate) fn pulled(image: &str, pull: Duration, with_waiting: Duration, size_b
 
 pub(crate) fn pull_failed(image: &str, error: &str) -> String {
     format!("Failed to pull image {}: {error}", quoted(image))
+}
+
+/// What went wrong with each candidate; the same words are told once.
+pub(crate) fn runtime_errors(errors: &[RuntimeError]) -> String {
+    let mut told: Vec<String> = Vec::new();
+    for words in errors.iter().map(runtime_error) {
+        if !told.contains(&words) {
+            told.push(words);
+        }
+    }
+    match told.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+pub(crate) fn missing_secrets(names: &[String]) -> String {
+    format!(
+        "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+        names.join(", ")
+    )
+}
+
+pub(crate) fn intent_failed(image: &str, error: &FileError) -> String {
+    format!(
+        "Failed to record image pull intent for container image {}: {error}",
+        quoted(image)
+    )
 }
 
 pub(crate) fn backing_off(image: &str) -> String {
@@ -183,6 +212,18 @@ mod tests {
             "PullImage on unix:///c.sock: the answer breaks the interface: image_ref is empty (this is a defect of the \
              container runtime; look for an update of it)",
         );
+    }
+
+    #[test]
+    fn errors_of_several_candidates_are_told_together() {
+        let check = |messages: &[&str], expected: &str| {
+            let error = |message: &&str| RuntimeError::new("PullImage", "e", Kind::Unknown, message);
+            let errors: Vec<_> = messages.iter().map(error).collect();
+            assert_eq!(runtime_errors(&errors), expected);
+        };
+        check(&["a"], "a");
+        check(&["a", "a"], "a");
+        check(&["a", "b", "a"], "[a, b]");
     }
 
     #[test]

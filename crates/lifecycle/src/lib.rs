@@ -6,6 +6,7 @@ pub mod deliberate;
 pub mod garbage;
 pub mod hash;
 pub mod hooks;
+pub mod log_rotation;
 pub mod observe;
 pub mod plan;
 pub mod pod_state;

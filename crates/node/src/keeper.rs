@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::facts::FactReader;
 use crate::heartbeat::{Heartbeat, TRIES};
+use crate::metrics::MeasuredStart;
 use crate::own_node::OwnNode;
 use crate::pod_network::PodNetwork;
 use crate::registration::{FIRST_PAUSE, LONGEST_PAUSE, Registrar, malformed};
@@ -54,6 +55,7 @@ pub(crate) struct Keeper {
     told: Told,
     began: Moment,
     was_ready: bool,
+    start: MeasuredStart,
     complaints: Complaints,
 }
 
@@ -109,6 +111,7 @@ impl Keeper {
             facts: FactReader::new(ports.clone(), Arc::clone(&settings)),
             pod_network: PodNetwork::new(Arc::clone(&ports.clock), Arc::clone(&ports.runtime_writer)),
             began: ports.clock.moment(),
+            start: MeasuredStart::new(ports.metrics.clone()),
             ports,
             settings,
             inputs,
@@ -142,11 +145,15 @@ impl Keeper {
             let initial = initial_node(&self.settings, &facts, self.ports.clock.now());
             self.complain_of_address(initial.address_problem.as_ref());
             self.tell(&initial.events);
+            self.start.tries(self.ports.clock.now());
             match registrar.attempt(&initial.node).await {
                 Ok(registered) => {
                     self.complaints.writing.end();
                     let status = registered.node.status.as_ref();
                     let is_ready = is_ready(status.and_then(|status| status.conditions.as_ref()));
+                    if registered.is_new {
+                        self.start.is_registered(self.ports.clock.now());
+                    }
                     self.learn(Arc::new(registered.node));
                     if registered.is_new && is_ready {
                         // Whoever waits for a node to become ready hears it also of one that is so from its first moment.
@@ -311,7 +318,10 @@ impl Keeper {
             self.told.node_uid.clone_from(&node.metadata.uid);
         }
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        self.was_ready |= is_ready(conditions);
+        if is_ready(conditions) {
+            self.was_ready = true;
+            self.start.is_ready(self.ports.clock.now());
+        }
         let is_unschedulable = node
             .spec
             .as_ref()

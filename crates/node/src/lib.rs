@@ -16,6 +16,7 @@ mod facts;
 mod heartbeat;
 mod keeper;
 mod lease;
+mod metrics;
 mod own_node;
 pub mod packet_filter;
 mod pod_network;
@@ -33,6 +34,7 @@ use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::watch;
 
+pub use metrics::{Beginnings, NodeMetrics};
 pub use settings::{
     AddressSettings, DeclaredFeatureGates, MachineFacts, NodeInputs, NodePorts, NodeSettings,
     RegistrationSettings, ReportingSettings,

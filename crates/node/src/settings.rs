@@ -16,6 +16,8 @@ use rubelet_ports::{
 use rubelet_resources::amounts::Amounts;
 use tokio::sync::watch;
 
+use crate::metrics::NodeMetrics;
+
 /// The edges.
 #[derive(Clone)]
 pub struct NodePorts {
@@ -30,6 +32,7 @@ pub struct NodePorts {
     pub runtime_writer: Arc<dyn RuntimeWriter>,
     pub addresses: Arc<dyn AddressReader>,
     pub events: Arc<dyn NodeEventRecorder>,
+    pub metrics: NodeMetrics,
 }
 
 /// What others on this node find out while it runs.

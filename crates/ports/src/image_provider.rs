@@ -53,6 +53,11 @@ pub trait ImageProvider: Send + Sync {
     /// Records the event of an image that [`Self::present`] found and that is used now.
     fn record_present(&self, request: &ImageRequest);
 
+    /// How far the pull is that the pod waits for, in words: its time, and its bytes where the runtime tells. `None` without a pull.
+    fn progress(&self, _uid: &rubelet_model::observation::PodUid, _image: &str) -> Option<String> {
+        None
+    }
+
     /// Forgets the backoff of a pod that is gone.
     fn forget_pod(&self, uid: &rubelet_model::observation::PodUid);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rubelet_agent::settings::{FileSource, HttpSource};
-use rubelet_agent::{AgentPorts, AgentSettings, NodeNow};
+use rubelet_agent::{AgentMetrics, AgentPorts, AgentSettings, NodeNow};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_dial::NetworkDialer;
@@ -17,7 +17,6 @@ use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::kernel::{KernelFacts, default_route_addresses};
 use rubelet_host::machine::Machine;
 use rubelet_host::subordinate_ids::subordinate_ids;
-use rubelet_images::{Images, ImagesSettings};
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};
 use rubelet_lifecycle::garbage::GarbageLimits;
@@ -28,7 +27,7 @@ use rubelet_model::GoDuration;
 use rubelet_model::Pressure;
 use rubelet_model::address::parse_ip;
 use rubelet_ports::api::NodeReader;
-use rubelet_ports::{NoReporter, PodCgroups, PodObjects};
+use rubelet_ports::{ImageProvider, NoReporter, PodCgroups, PodObjects};
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_resources::NodeFacts;
 use rubelet_resources::amounts::Amounts;
@@ -40,13 +39,14 @@ use tokio::sync::watch;
 use crate::admission;
 use crate::cluster::Membership;
 use crate::edges::Edges;
+use crate::metrics;
 use crate::volumes::volumes;
 
 /// On two processors a runtime starts pods fastest with this many starts under way; more processors carry more.
 const STARTS_PER_PROCESSOR: usize = 3;
 const MIN_STARTS: usize = 4;
 /// Links to all containers' logs, where log agents look for them.
-const CONTAINER_LOGS_DIR: &str = "/var/log/containers";
+pub(crate) const CONTAINER_LOGS_DIR: &str = "/var/log/containers";
 /// Where pods' logs are unless the configuration says otherwise.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
 
@@ -59,15 +59,21 @@ pub(crate) struct NodeFound<'a> {
     pub(crate) runtime_name: &'a str,
 }
 
+/// What was started before the agent and is for it.
+pub(crate) struct Given {
+    pub(crate) cgroups: Arc<dyn PodCgroups>,
+    pub(crate) pressure: watch::Receiver<Option<Pressure>>,
+    pub(crate) images: Arc<dyn ImageProvider>,
+}
+
 /// The edges of the agent, on a node of a cluster or alone.
 pub(crate) fn ports(
     settings: &Settings,
     edges: &Edges,
     agent: &AgentSettings,
     membership: Option<&Membership>,
-    cgroups: Arc<dyn PodCgroups>,
-    pressure: watch::Receiver<Option<Pressure>>,
-) -> AgentPorts {
+    given: Given,
+) -> Result<AgentPorts> {
     let Edges {
         clock,
         spawner,
@@ -75,17 +81,10 @@ pub(crate) fn ports(
         events,
         ..
     } = edges.clone();
-    let images = Images::new(
-        images_settings(settings),
-        cri.clone(),
-        cri.clone(),
-        clock.clone(),
-        events.clone(),
-    );
     let objects = membership.map(|membership| membership.objects.clone() as Arc<dyn PodObjects>);
-    let volumes = volumes(settings, agent, edges, objects.clone());
+    let volumes = volumes(settings, agent, edges, objects.clone())?;
     let dialer = Arc::new(NetworkDialer::new());
-    let probes = Probes::new(
+    let probes = Arc::new(Probes::new(
         ProbesSettings {
             change_status_on_restart: agent.status_gates.change_container_status_on_restart,
         },
@@ -97,22 +96,24 @@ pub(crate) fn ports(
             dialer: dialer.clone(),
             events: events.clone(),
         },
-    );
-    AgentPorts {
+    ));
+    metrics::show_probes(&edges.registries.probes, probes.clone())?;
+    let metrics = AgentMetrics::register(&edges.registries.node).context("register metrics of pods")?;
+    Ok(AgentPorts {
         clock,
         spawner,
         randomness: edges.randomness.clone(),
         runtime_reader: cri.clone(),
         runtime_writer: cri,
-        images: Arc::new(images),
+        images: given.images,
         volumes: Arc::new(volumes),
         file_reader: edges.files.clone(),
         file_writer: edges.files.clone(),
         http: Arc::new(UrlFetcher::new()),
         dialer,
-        probes: Arc::new(probes),
+        probes,
         events,
-        cgroups,
+        cgroups: given.cgroups,
         api: membership.map(|membership| membership.pods.clone()),
         objects,
         reporter: match membership {
@@ -121,28 +122,11 @@ pub(crate) fn ports(
         },
         node: NodeNow {
             object: membership.map_or_else(|| watch::channel(None).1, |membership| membership.node.object()),
-            pressure,
+            pressure: given.pressure,
             reader: edges.api.clone().map(|api| api as Arc<dyn NodeReader>),
         },
-    }
-}
-
-fn images_settings(settings: &Settings) -> ImagesSettings {
-    let configuration = settings.configuration();
-    let defaults = ImagesSettings::default();
-    let count = |number: i32| u32::try_from(number).unwrap_or(0);
-    ImagesSettings {
-        serialize_pulls: configuration
-            .serialize_image_pulls
-            .unwrap_or(defaults.serialize_pulls),
-        max_parallel_pulls: configuration.max_parallel_image_pulls.map_or(0, count),
-        registry_pull_qps: configuration
-            .registry_pull_qps
-            .map_or(defaults.registry_pull_qps, f64::from),
-        registry_burst: count(configuration.registry_burst),
-        ensure_secret_pulled_images: settings.gates().enabled(Gate::KubeletEnsureSecretPulledImages),
-        ..defaults
-    }
+        metrics: Arc::new(metrics),
+    })
 }
 
 /// What the agent is told once.

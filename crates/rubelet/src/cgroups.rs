@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rubelet_cgroups::{CgroupPorts, CgroupSettings, Cgroups};
+use rubelet_cgroups::{CgroupMetrics, CgroupPorts, CgroupSettings, Cgroups, MeasuredWriter};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_host::capacity::huge_pages;
@@ -138,10 +138,15 @@ pub(crate) async fn start(
         system_reserved_cgroup: configuration.system_reserved_cgroup.clone(),
         kube_reserved_cgroup: configuration.kube_reserved_cgroup.clone(),
     };
+    let metrics = CgroupMetrics::register(&edges.registries.node).context("register metrics of cgroups")?;
     let ports = CgroupPorts {
         clock: edges.clock.clone(),
         reader: edge.clone(),
-        writer: edge,
+        writer: Arc::new(MeasuredWriter {
+            writer: edge,
+            clock: edges.clock.clone(),
+            metrics,
+        }),
         events: edges.node_events.clone(),
     };
     let cgroups = Arc::new(Cgroups::new(cgroup_settings, ports));

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rubelet_agent::{AgentSettings, RuntimeHealth};
-use rubelet_apiserver::{ApiServer, ApiServerOptions, ProxyEnvironment, RateLimit, user_agent};
+use rubelet_apiserver::{
+    ApiServer, ApiServerMetrics, ApiServerOptions, ProxyEnvironment, RateLimit, user_agent,
+};
 use rubelet_config::settings::Settings;
 use rubelet_host::node_facts::HostNetwork;
 use rubelet_model::Pressure;
 use rubelet_model::runtime_report::{HandlerAbilities, RuntimeAbilities, RuntimeContact, RuntimeReport};
-use rubelet_node::{NodeHandle, NodeInputs, NodePorts};
+use rubelet_node::{NodeHandle, NodeInputs, NodeMetrics, NodePorts};
 use rubelet_objects::{ChangeDetection, Objects, ObjectsPorts, ObjectsSettings};
+use rubelet_ports::Clock as _;
 use rubelet_ports::api::PodReader;
 use rubelet_reporting::{Reporter, ReportingPorts};
 use tokio::sync::watch;
@@ -19,6 +22,7 @@ use tokio::sync::watch;
 use crate::certificates;
 use crate::edges::Edges;
 use crate::keys::PodKeys;
+use crate::metrics::{self, Registries};
 
 /// What a node of a cluster has beyond one without.
 pub(crate) struct Membership {
@@ -29,7 +33,7 @@ pub(crate) struct Membership {
 }
 
 /// The client, when there is a kubeconfig. Nothing is sent yet.
-pub(crate) fn api_server(settings: &Settings) -> Result<Option<ApiServer>> {
+pub(crate) fn api_server(settings: &Settings, registries: &Registries) -> Result<Option<ApiServer>> {
     let Some(kubeconfig) = &settings.flags().kubeconfig else {
         return Ok(None);
     };
@@ -51,6 +55,8 @@ pub(crate) fn api_server(settings: &Settings) -> Result<Option<ApiServer>> {
     options.heartbeat_timeout = status.min(Duration::from_secs(lease));
     options.proxy = proxies();
     options.may_lack_certificate = certificates::may_come_later(settings);
+    let metrics = ApiServerMetrics::register(&registries.node);
+    options.metrics = Some(metrics.context("register metrics of calls to the API server")?);
     let api = ApiServer::connect(&options).context("use --kubeconfig")?;
     tracing::info!(server = api.server_url(), "This node belongs to a cluster");
     Ok(Some(api))
@@ -90,6 +96,8 @@ pub(crate) fn join(
         runtime_writer: edges.cri.clone(),
         addresses: Arc::new(HostNetwork::default()),
         events: edges.node_events.clone(),
+        metrics: NodeMetrics::register(&edges.registries.node, metrics::beginnings(edges.clock.now()))
+            .context("register metrics of the node's start")?,
     };
     let node = rubelet_node::start(ports, node, inputs);
     let ports = ReportingPorts {
@@ -98,8 +106,9 @@ pub(crate) fn join(
         randomness: edges.randomness.clone(),
         pods: api.clone(),
     };
-    let reporter = Reporter::start(ports, agent.status_gates, node.object());
-    let objects = Objects::start(
+    let reporter = Arc::new(Reporter::start(ports, agent.status_gates, node.object()));
+    metrics::show_reporting(&edges.registries.node, &reporter)?;
+    let objects = Arc::new(Objects::start(
         objects_settings(settings, agent)?,
         ObjectsPorts {
             clock: edges.clock.clone(),
@@ -112,11 +121,12 @@ pub(crate) fn join(
             keys: Arc::new(PodKeys),
             events: edges.events.clone(),
         },
-    );
+    ));
+    metrics::show_pod_certificates(&edges.registries.node, &objects)?;
     Ok(Some(Membership {
         node,
-        reporter: Arc::new(reporter),
-        objects: Arc::new(objects),
+        reporter,
+        objects,
         pods: api.clone(),
     }))
 }

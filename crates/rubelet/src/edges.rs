@@ -5,10 +5,16 @@ use std::sync::Arc;
 use rubelet_agent::EventLog;
 use rubelet_apiserver::ApiServer;
 use rubelet_cri::CriClient;
-use rubelet_host::{HostClock, HostFiles, HostRandomness, TokioSpawner};
+use rubelet_host::{HostClock, HostFiles, HostLogFiles, HostNodeLogs, HostRandomness, TokioSpawner};
 use rubelet_ports::{EventRecorder, EventType, NodeEvent, NodeEventRecorder};
 use rubelet_reporting::events::{ApiEvents, EventPorts, NodeTee, Tee};
 use tokio::sync::mpsc;
+
+use crate::metrics::Registries;
+
+/// Where the node's own logs are.
+const NODE_LOGS_DIR: &str = "/var/log";
+const JOURNAL_PROGRAM: &str = "journalctl";
 
 #[derive(Clone)]
 pub(crate) struct Edges {
@@ -18,6 +24,8 @@ pub(crate) struct Edges {
     pub(crate) vital: Arc<TokioSpawner>,
     pub(crate) randomness: Arc<HostRandomness>,
     pub(crate) files: Arc<HostFiles>,
+    pub(crate) log_files: Arc<HostLogFiles>,
+    pub(crate) node_logs: Arc<HostNodeLogs>,
     pub(crate) cri: Arc<CriClient>,
     /// The API server, on a node of a cluster.
     pub(crate) api: Option<Arc<ApiServer>>,
@@ -25,6 +33,8 @@ pub(crate) struct Edges {
     pub(crate) event_log: Arc<EventLog>,
     pub(crate) events: Arc<dyn EventRecorder>,
     pub(crate) node_events: Arc<dyn NodeEventRecorder>,
+    /// Where everybody registers what they count.
+    pub(crate) registries: Registries,
 }
 
 impl Edges {
@@ -33,6 +43,7 @@ impl Edges {
         node_name: &str,
         cri: &CriClient,
         api: Option<ApiServer>,
+        registries: Registries,
     ) -> (Self, mpsc::Receiver<String>) {
         let clock = Arc::new(HostClock::new());
         let spawner = Arc::new(TokioSpawner::new(tokio::runtime::Handle::current()));
@@ -63,11 +74,14 @@ impl Edges {
             vital,
             randomness,
             files: Arc::new(HostFiles::new()),
+            log_files: Arc::new(HostLogFiles::new()),
+            node_logs: Arc::new(HostNodeLogs::new(NODE_LOGS_DIR, JOURNAL_PROGRAM)),
             cri: Arc::new(cri.clone()),
             api,
             event_log,
             events,
             node_events,
+            registries,
         };
         (edges, defect)
     }

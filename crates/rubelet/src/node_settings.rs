@@ -36,8 +36,7 @@ pub(crate) fn of(settings: &Settings, found: &NodeFound<'_>, agent: &AgentSettin
             restart_all_containers: gates.enabled(Gate::RestartAllContainersOnContainerExits),
             user_namespaces_host_network: gates.enabled(Gate::UserNamespacesHostNetworkSupport),
             volume_bind_mount_options: gates.enabled(Gate::VolumeBindMountOptions),
-            // Sessions are passed through to the runtime, and runtimes speak the older protocols only.
-            extend_websockets: false,
+            extend_websockets: gates.enabled(Gate::ExtendWebSocketsToKubelet),
         },
         counts_ephemeral_storage: configuration.local_storage_capacity_isolation.unwrap_or(true),
         is_cgroup_v1: found.cgroup == CgroupVersion::V1,

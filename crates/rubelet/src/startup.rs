@@ -15,19 +15,25 @@ use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::lock::LockFile;
 use rubelet_host::machine::Machine;
 use rubelet_host::service_manager::{ServiceManager, watchdog_interval_from_environment};
+use rubelet_images::garbage::GarbageHandle;
+use rubelet_logs::RotationHandle;
 use rubelet_node::NodeHandle;
 use rubelet_ports::api::Reviewer;
 use rubelet_ports::{RuntimeErrorKind, RuntimeReader, Spawner as _};
-use rubelet_server::{ListenOptions, ServeOptions, Server, ServerHandle};
+use rubelet_server::{ListenOptions, ServeOptions, Server, ServerHandle, ServerMetrics};
 use rubelet_wire::cri::v1::CgroupDriver;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::agent::{self, NodeFound};
+use crate::agent::{self, Given, NodeFound};
 use crate::certificates;
 use crate::cgroups;
 use crate::cluster::{self, Findings};
 use crate::drain::{Drained, drain};
 use crate::edges::Edges;
+use crate::images::NodeImages;
+use crate::logging;
+use crate::logs;
+use crate::metrics::{self, Registries};
 use crate::network;
 use crate::node_report;
 use crate::node_settings;
@@ -106,6 +112,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
         .stopping()
         .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
     keep_alive.abort();
+    drop((started.rotation, started.image_garbage));
     // With the server goes the last handle of the agent, which ends then; its pods go on.
     let work = async { tokio::join!(keep_alive, started.server.stop()) };
     match drain(work, signals.next(), DRAIN_DEADLINE).await {
@@ -128,6 +135,10 @@ struct Started {
     node: Option<NodeHandle>,
     /// Kept for what they know of expiry.
     _certificates: (Option<CertificateHandle>, Option<CertificateHandle>),
+    /// Ends with it; `None` where logs are not rotated.
+    rotation: Option<RotationHandle>,
+    /// Ends with it.
+    image_garbage: GarbageHandle,
     lock: Option<LockFile>,
     contention: Option<oneshot::Receiver<()>>,
 }
@@ -150,14 +161,15 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     options.list_streaming = settings
         .gates()
         .enabled(rubelet_config::gates::Gate::CRIListStreaming);
-    let registry = prometheus::Registry::new();
-    let metrics = CriMetrics::register(&registry).context("register metrics")?;
+    let registries = Registries::new()?;
+    metrics::show_settings(&registries.node, settings)?;
+    let metrics = CriMetrics::register(&registries.node).context("register metrics of the runtime")?;
     let cri = CriClient::connect(&options, &metrics)
         .await
         .context("connect to the container runtime")?;
     let version = cri.version().await?;
     node_report::log_runtime(&configuration.container_runtime_endpoint, &version);
-    let driver = cgroup_driver(&cri, &configuration.cgroup_driver).await?;
+    let driver = cgroup_driver(&cri, &configuration.cgroup_driver, &registries).await?;
     let machine = Machine::read();
     cgroups::settle_machine(settings, &machine)?;
     let name = settings
@@ -175,7 +187,9 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     };
     let agent_settings = agent::settings(settings, &found)?;
     certificates::prepare_kubeconfig(settings, &HostFiles::new()).await?;
-    let (edges, defects) = Edges::new(&name, &cri, cluster::api_server(settings)?);
+    metrics::show_node(&registries.node, &name, cgroup)?;
+    let api = cluster::api_server(settings, &registries)?;
+    let (edges, defects) = Edges::new(&name, &cri, api, registries);
     let client_certificate = certificates::keep_client(settings, &name, &edges)?;
     let issued = certificates::issued_serving_certificate(settings, &edges);
     // A node whose ports or root directory another one has must not touch a pod.
@@ -204,24 +218,51 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         }
         (Some(_), None) | (None, _) => None,
     };
-    let ports = agent::ports(settings, &edges, &agent_settings, joined, cgroups, pressure);
+    let certificates = (client_certificate, serving_certificate);
+    let registry = &edges.registries.node;
+    let (client, serving) = &certificates;
+    metrics::show_certificates(registry, &edges.clock, client.as_ref(), serving.as_ref())?;
+    let images = NodeImages::new(settings, &edges, &agent_settings, joined, registry)?;
+    let given = Given {
+        cgroups,
+        pressure,
+        images: images.provider(),
+    };
+    let ports = agent::ports(settings, &edges, &agent_settings, joined, given)?;
     network::keep_helper_chains(settings, &ports);
     let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
     let telling = cluster::tell_of_runtime(agent.runtime_health(), findings.runtime);
     edges.vital.spawn("state of the runtime", Box::pin(telling));
+    let node_object = joined.map(|joined| joined.node.object());
+    let image_garbage = images.keep_collected(settings, &edges, &agent, cgroup, node_object)?;
+    let rotation = logs::keep_rotated(settings, &edges, Arc::new(agent.clone()))?;
     let events = edges.event_log.clone();
+    let registries = &edges.registries;
+    let server_metrics = ServerMetrics::register(&registries.node, &registries.health_checks)
+        .context("register metrics of the server")?;
+    let pages = metrics::Pages {
+        registries: registries.clone(),
+        agent: agent.clone(),
+    };
     let server = server.serve(ServeOptions {
         cgroup_driver: driver,
         pods: Arc::new(agent.with_events(move || events.snapshot())),
         runtime: edges.cri.clone(),
         clock: edges.clock.clone(),
+        log_files: edges.log_files.clone(),
+        node_logs: edges.node_logs.clone(),
+        set_verbosity: Arc::new(logging::set_verbosity),
+        metrics: server_metrics,
+        metrics_pages: Arc::new(pages),
     });
     Ok(Started {
         server,
         fatal,
         defects,
         node: membership.map(|membership| membership.node),
-        _certificates: (client_certificate, serving_certificate),
+        _certificates: certificates,
+        rotation,
+        image_garbage,
         lock,
         contention,
     })
@@ -266,7 +307,7 @@ async fn contended(contention: Option<oneshot::Receiver<()>>) {
 }
 
 /// The runtime's own cgroup driver, or the configured one when the runtime cannot tell.
-async fn cgroup_driver(cri: &dyn RuntimeReader, configured: &str) -> Result<String> {
+async fn cgroup_driver(cri: &dyn RuntimeReader, configured: &str, registries: &Registries) -> Result<String> {
     let mut attempt = 1;
     loop {
         match cri.runtime_config().await {
@@ -284,6 +325,7 @@ async fn cgroup_driver(cri: &dyn RuntimeReader, configured: &str) -> Result<Stri
                     configured,
                     "The runtime cannot tell its cgroup driver; cgroupDriver of the configuration is used"
                 );
+                metrics::show_losing_support(&registries.node)?;
                 return Ok(configured.to_owned());
             }
             Err(error) if attempt == CGROUP_DRIVER_TRIES => {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use anyhow::{Context, Result};
 use rubelet_agent::AgentSettings;
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_host::HostVolumes;
 use rubelet_ports::PodObjects;
 use rubelet_storage::{StorageGates, StorageNode};
-use rubelet_volumes::{Volumes, VolumesPorts, VolumesSettings};
+use rubelet_volumes::{Volumes, VolumesMetrics, VolumesPorts, VolumesSettings};
 
 use crate::edges::Edges;
 
@@ -17,7 +18,7 @@ pub(crate) fn volumes(
     agent: &AgentSettings,
     edges: &Edges,
     objects: Option<Arc<dyn PodObjects>>,
-) -> Volumes {
+) -> Result<Volumes> {
     if let Err(error) = rubelet_host::volumes::share(&agent.root_dir) {
         tracing::warn!(
             root_dir = %agent.root_dir.display(), %error,
@@ -33,6 +34,7 @@ pub(crate) fn volumes(
         reader: host.clone(),
         writer: host,
         objects,
+        metrics: VolumesMetrics::register(&edges.registries.node).context("register metrics of volumes")?,
     };
     let node = &agent.node;
     let settings = VolumesSettings {
@@ -49,5 +51,5 @@ pub(crate) fn volumes(
             },
         },
     };
-    Volumes::new(ports, settings)
+    Ok(Volumes::new(ports, settings))
 }

@@ -10,19 +10,31 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
-use rubelet_ports::PodView;
+use rubelet_ports::{Clock, MetricsPage, MetricsPages, PodView};
 
 use crate::access::Access;
+use crate::checkpoint::Checkpoints;
 use crate::connection::{Handler, Peer};
 use crate::health::{self, HealthQuery};
 use crate::logs::{ContainerLogs, LogTarget};
+use crate::metrics::{CountedPort, RequestLabels, ServerMetrics};
+use crate::node_logs::NodeLogs;
 use crate::paths::{Check, Endpoint, Found, Later, Paths};
 use crate::pods::{self, DesiredPods};
 use crate::response::{
-    Answer, error_line, guarded_json, json, redirect, text, unknown_below, unknown_path, wrong_method,
+    Answer, error_line, guarded_json, json, metrics_text, redirect, text, unknown_below, unknown_path,
+    wrong_method,
 };
 use crate::stopping::Stopping;
 use crate::streams::{SessionRequest, Streams};
+use crate::verbosity::{self, SetVerbosity};
+use crate::zpages::ZPages;
+
+/// What is counted here, and the pages of everything that is counted.
+pub(crate) struct Metrics {
+    pub(crate) counts: ServerMetrics,
+    pub(crate) pages: Arc<dyn MetricsPages>,
+}
 
 /// What stands behind a port, or behind several.
 pub(crate) struct Api {
@@ -35,12 +47,37 @@ pub(crate) struct Api {
     pub(crate) configz: Bytes,
     pub(crate) logs: Arc<ContainerLogs>,
     pub(crate) streams: Arc<Streams>,
+    pub(crate) node_logs: Arc<NodeLogs>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) zpages: Arc<ZPages>,
+    pub(crate) set_verbosity: Arc<SetVerbosity>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// `None` where requests are not counted.
+    pub(crate) counted: Option<CountedPort>,
     pub(crate) stopping: Stopping,
 }
 
 #[async_trait]
 impl Handler for Api {
-    async fn answer(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
+        let Some(port) = self.counted else {
+            return self.answer_request(request, peer).await;
+        };
+        let path = percent_decode_str(request.uri().path()).decode_utf8_lossy();
+        let labels = RequestLabels {
+            method: request.method().clone(),
+            path: self.paths.label(&path),
+        };
+        drop(path);
+        let in_hand = self.metrics.counts.begin(port, labels, &self.clock);
+        let answer = self.answer_request(request, peer).await;
+        answer.map(|body| body.counting(in_hand))
+    }
+}
+
+impl Api {
+    async fn answer_request(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
         let upgrade = hyper::upgrade::on(&mut request);
         let (head, body) = request.into_parts();
         let method = &head.method;
@@ -67,26 +104,48 @@ impl Handler for Api {
                 let request = SessionRequest { head, body, upgrade };
                 self.streams.answer(*session, rest, request).await
             }
+            Endpoint::Verbosity => verbosity::answer(method, body, self.set_verbosity.as_ref()).await,
+            Endpoint::NodeLogs if method != Method::GET => wrong_method("GET"),
+            Endpoint::NodeLogs => {
+                let below = path.strip_prefix("/logs/").unwrap_or_default();
+                self.node_logs.answer(&head, below).await
+            }
+            Endpoint::Metrics(page) => self.metrics_page(*page, method).await,
+            Endpoint::Flagz => self.zpages.flagz(&head.headers),
+            Endpoint::Statusz => self.zpages.statusz(&head.headers, self.clock.now()),
             endpoint => {
                 let query = head.uri.query().unwrap_or_default();
                 self.answer_known(method, endpoint, rest, query).await
             }
         }
     }
-}
 
-impl Api {
     async fn answer_known(&self, method: &Method, endpoint: &Endpoint, rest: &str, query: &str) -> Answer {
         match endpoint {
             Endpoint::Healthz => {
-                health::summary(&HealthQuery::parse(query), self.checks, |check| self.check(check))
+                let check = |check: Check| {
+                    let result = self.check(check);
+                    self.metrics.counts.checked(check.name(), result.is_ok());
+                    result
+                };
+                health::summary(&HealthQuery::parse(query), self.checks, check)
             }
             Endpoint::HealthCheck(check) => health::single(self.check(*check)),
             Endpoint::Configz => guarded_json(self.configz.clone()),
             Endpoint::Disabled(message) => error_line(StatusCode::METHOD_NOT_ALLOWED, message),
             Endpoint::Later(later) => not_yet(later, method, rest),
-            // Answered before: these need the connection itself.
-            Endpoint::Session(_) => unknown_below(),
+            // Answered before: these need more of the request.
+            Endpoint::Session(_)
+            | Endpoint::Verbosity
+            | Endpoint::NodeLogs
+            | Endpoint::Metrics(_)
+            | Endpoint::Flagz
+            | Endpoint::Statusz => unknown_below(),
+            Endpoint::Checkpoint => match LogTarget::parse(rest) {
+                None => unknown_below(),
+                Some(_) if method != Method::POST => wrong_method("POST"),
+                Some(target) => self.checkpoints.answer(target, query, self.pods.as_ref()).await,
+            },
             Endpoint::Pods | Endpoint::RunningPods if !rest.is_empty() => unknown_below(),
             Endpoint::Pods | Endpoint::RunningPods if method != Method::GET => wrong_method("GET"),
             Endpoint::Pods => self.pods().await,
@@ -97,6 +156,16 @@ impl Api {
                 Some(target) => self.logs.answer(target, query, &self.pods, &self.stopping).await,
             },
         }
+    }
+
+    /// As for upstream every method reads a page, and deleting the one of health checks begins it anew.
+    async fn metrics_page(&self, page: MetricsPage, method: &Method) -> Answer {
+        if page == MetricsPage::HealthChecks && method == Method::DELETE {
+            self.metrics.counts.reset_health_checks();
+            return text(StatusCode::OK, "metrics reset\n");
+        }
+        let text = self.metrics.pages.page(page).await;
+        metrics_text(text)
     }
 
     fn check(&self, check: Check) -> Result<(), String> {

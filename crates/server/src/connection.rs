@@ -15,11 +15,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use crate::pace::{Pace, PacedStream};
+use crate::crowd::Place;
+use crate::pace::PacedStream;
 use crate::response::{Answer, Takeover};
 use crate::stopping::Stopping;
 
@@ -48,11 +48,11 @@ pub(crate) async fn serve<T>(
     peer: Peer,
     handler: Arc<dyn Handler>,
     stopping: Stopping,
-    place: Option<OwnedSemaphorePermit>,
+    mut place: Place,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let takeover = serve_http(stream, &peer, &handler, stopping).await;
+    let takeover = serve_http(stream, &peer, &handler, stopping, &mut place).await;
     drop((place, peer, handler));
     if let Some(takeover) = takeover {
         takeover.await;
@@ -66,11 +66,12 @@ async fn serve_http<T>(
     peer: &Peer,
     handler: &Arc<dyn Handler>,
     mut stopping: Stopping,
+    place: &mut Place,
 ) -> Option<Takeover>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let pace = Pace::new();
+    let pace = Arc::clone(&place.pace);
     let stream = TokioIo::new(PacedStream::new(stream, Arc::clone(&pace)));
     // Held for an assignment, never across an await.
     let takeover: Mutex<Option<Takeover>> = Mutex::new(None);
@@ -107,6 +108,11 @@ where
             () = stopping.begun(), if !draining => {
                 draining = true;
                 connection.as_mut().graceful_shutdown();
+            }
+            // One that asks at this very moment is lost; it came too late to keep its place.
+            () = place.needed() => {
+                tracing::debug!("A connection is closed because others need its place");
+                return None;
             }
             // Cancel-safe: the pace is kept elsewhere, this only looks at it.
             () = tokio::time::sleep(PACE_CHECK_INTERVAL) => {
@@ -170,7 +176,8 @@ mod tests {
         let (sender, receiver) = mpsc::channel(1);
         let (stop, stopping) = watch::channel(false);
         let handler: Arc<dyn Handler> = Arc::new(Paths(sender));
-        let served = serve(server, Peer::default(), handler, Stopping::new(stopping), None);
+        let stopping = Stopping::new(stopping);
+        let served = serve(server, Peer::default(), handler, stopping, Place::of_its_own());
         (client, tokio::spawn(served), (receiver, stop))
     }
 
@@ -299,7 +306,14 @@ mod tests {
             let (sender, _receiver) = mpsc::channel(1);
             let (_stop, stopping) = watch::channel(false);
             let handler: Arc<dyn Handler> = Arc::new(Paths(sender));
-            serve(stream, Peer::default(), handler, Stopping::new(stopping), None).await;
+            serve(
+                stream,
+                Peer::default(),
+                handler,
+                Stopping::new(stopping),
+                Place::of_its_own(),
+            )
+            .await;
             let records = records.lock().unwrap().clone();
             let all = records.concat();
             assert!(

@@ -2,7 +2,7 @@
 //!
 //! Owns the listeners, TLS, who may ask, and the form of every answer: paths, methods, texts and JSON are upstream's. It must
 //! not decide anything about a pod: it looks at pods through `PodView` and at log files, and changes neither. Of the runtime it
-//! uses only what opens a session in a container: exec, attach, port forwarding.
+//! uses only what opens a session in a container (exec, attach, port forwarding) and what writes its checkpoint.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -11,12 +11,16 @@
 
 mod access;
 mod api;
+mod checkpoint;
 mod configz;
 mod connection;
+mod crowd;
 mod error;
 mod health;
 mod listener;
 mod logs;
+mod metrics;
+mod node_logs;
 mod pace;
 mod paths;
 mod pods;
@@ -27,9 +31,13 @@ mod stopping;
 mod streams;
 mod tls;
 mod upgrade;
+mod verbosity;
 mod why;
+mod zpages;
 
 pub use error::ServerError;
+pub use metrics::ServerMetrics;
 pub use server::{ListenOptions, ServeOptions, Server, ServerHandle};
 pub use tls::{BadPair, ServingCertificate};
+pub use verbosity::SetVerbosity;
 pub use why::{SOCKET_NAME, WhySocketError, short_path};

@@ -11,13 +11,13 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::ServerError;
 use crate::connection::{Handler, Peer, serve};
+use crate::crowd::{Crowd, Place};
 use crate::stopping::Stopping;
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -63,9 +63,6 @@ impl Listener for UnixListener {
     }
 }
 
-/// A connection's place among those that a port serves at a time.
-pub(crate) type Place = Option<OwnedSemaphorePermit>;
-
 /// Serves one accepted stream to its end, and gives its place back as soon as it is not served by the port any more.
 pub(crate) trait Greeter<S>: Send + Sync + 'static {
     fn serve(&self, stream: S, stopping: Stopping, place: Place) -> BoxFuture<'static, ()>;
@@ -91,11 +88,17 @@ pub(crate) struct Tls {
 }
 
 impl Greeter<TcpStream> for Tls {
-    fn serve(&self, stream: TcpStream, stopping: Stopping, place: Place) -> BoxFuture<'static, ()> {
+    fn serve(&self, stream: TcpStream, stopping: Stopping, mut place: Place) -> BoxFuture<'static, ()> {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.configuration));
         let handler = Arc::clone(&self.handler);
         Box::pin(async move {
-            let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+            let handshake = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream));
+            let greeted = tokio::select! {
+                biased;
+                greeted = handshake => greeted,
+                () = place.needed() => return tracing::debug!("A TLS handshake makes room for others"),
+            };
+            let stream = match greeted {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => return tracing::debug!(%error, "A TLS handshake failed"),
                 Err(_) => return tracing::debug!("A TLS handshake took too long"),
@@ -147,15 +150,12 @@ pub(crate) async fn accept_connections<L: Listener>(
     greeter: impl Greeter<L::Stream>,
     mut stopping: Stopping,
 ) {
-    let slots = Arc::new(Semaphore::new(limit));
+    let crowd = Crowd::new(limit);
     let for_connections = stopping.clone();
     let mut connections = JoinSet::new();
+    // Accepted, and without a place yet.
+    let mut newcomer: Option<L::Stream> = None;
     loop {
-        let next = async {
-            // The semaphore is never closed.
-            let slot = Arc::clone(&slots).acquire_owned().await.ok();
-            (slot, listener.next().await)
-        };
         tokio::select! {
             biased;
             () = stopping.begun() => break,
@@ -165,11 +165,15 @@ pub(crate) async fn accept_connections<L: Listener>(
                     tracing::error!(%error, server = name, "A connection's task failed");
                 }
             }
-            // Cancel-safe: a connection that nobody accepts stays in the kernel's queue.
-            (slot, accepted) = next => match accepted {
-                Ok(stream) => {
-                    connections.spawn(greeter.serve(stream, for_connections.clone(), slot));
+            // Cancel-safe: a place that was found stays with its connection, which waits in `newcomer` until then.
+            place = crowd.enter(), if newcomer.is_some() => {
+                if let Some(stream) = newcomer.take() {
+                    connections.spawn(greeter.serve(stream, for_connections.clone(), place));
                 }
+            }
+            // Cancel-safe: a connection that nobody accepts stays in the kernel's queue.
+            accepted = listener.next(), if newcomer.is_none() => match accepted {
+                Ok(stream) => newcomer = Some(stream),
                 Err(error) => {
                     tracing::warn!(%error, server = name, "A connection cannot be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -178,7 +182,7 @@ pub(crate) async fn accept_connections<L: Listener>(
         }
     }
     // New connections are refused from here on.
-    drop(listener);
+    drop((listener, newcomer));
     let all = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN_LIMIT, all).await.is_err() {
         tracing::warn!(server = name, "Answers under way are cut off");

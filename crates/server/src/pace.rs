@@ -40,6 +40,7 @@ struct State {
     since: Instant,
     /// Since when the client takes nothing although there is something to send.
     stalled_since: Option<Instant>,
+    has_asked: bool,
 }
 
 /// What was given to the connection and may still lie in its buffers.
@@ -64,6 +65,7 @@ impl Pace {
                 phase: Phase::Idle,
                 since: Instant::now(),
                 stalled_since: None,
+                has_asked: false,
             }),
             unflushed: Mutex::default(),
         })
@@ -87,6 +89,16 @@ impl Pace {
 
     pub(crate) fn request_began(&self) {
         self.enter(Phase::Busy);
+        self.state().has_asked = true;
+    }
+
+    /// Whether the client has ever asked for anything, and since when it has not; nothing while it is being served.
+    pub(crate) fn waiting(&self) -> Option<(bool, Instant)> {
+        let state = *self.state();
+        match state.phase {
+            Phase::Idle | Phase::Head => Some((state.has_asked, state.since)),
+            Phase::Busy => None,
+        }
     }
 
     pub(crate) fn answer_ended(&self) {

@@ -6,7 +6,9 @@
 use std::ops::RangeInclusive;
 
 use rubelet_config::{Gate, Settings};
+use rubelet_ports::MetricsPage;
 
+use crate::metrics;
 use crate::streams::Session;
 
 /// What a path stands for.
@@ -20,6 +22,14 @@ pub(crate) enum Endpoint {
     /// Reaching into a pod.
     Session(Session),
     Configz,
+    /// The node's own logs.
+    NodeLogs,
+    Checkpoint,
+    /// How much is logged.
+    Verbosity,
+    Flagz,
+    Statusz,
+    Metrics(MetricsPage),
     /// Switched off by a setting; the text says so.
     Disabled(&'static str),
     /// Known to upstream and not built yet.
@@ -104,6 +114,7 @@ const fn below(path: &'static str, endpoint: Endpoint) -> Row {
     }
 }
 
+const DEBUGGING_OFF: &str = "Debug endpoints are disabled.";
 const ANY: RangeInclusive<usize> = 0..=usize::MAX;
 const NONE: RangeInclusive<usize> = 0..=0;
 
@@ -152,6 +163,20 @@ impl Paths {
         }
     }
 
+    /// Every path, for people who look what there is.
+    pub(crate) fn all(&self) -> Vec<&'static str> {
+        self.rows.iter().map(|row| row.path).collect()
+    }
+
+    /// What a path counts as.
+    pub(crate) fn label(&self, path: &str) -> &'static str {
+        let root = metrics::root(path);
+        let mut rows = self.rows.iter().filter(|row| metrics::root(row.path) == root);
+        // Where debugging is off upstream knows no path below this one.
+        let is_known = |row: &&Row| root != "debug" || row.endpoint != Endpoint::Disabled(DEBUGGING_OFF);
+        metrics::path_label(rows.find(is_known).map(|row| metrics::root(row.path)))
+    }
+
     pub(crate) fn find<'a>(&'a self, path: &'a str) -> Found<'a> {
         let cleaned = clean(path);
         if cleaned != path {
@@ -178,7 +203,7 @@ fn always() -> Vec<Row> {
     let mut rows = vec![
         exact("/healthz", Endpoint::Healthz),
         tree("/pods", Endpoint::Pods),
-        below("/stats", later("statistics", "GET, POST", 1..=1)),
+        below("/stats", later("statistics of containers", "GET, POST", 1..=1)),
     ];
     rows.extend(
         Check::ALL
@@ -186,15 +211,15 @@ fn always() -> Vec<Row> {
             .zip(["/healthz/ping", "/healthz/log", "/healthz/syncloop"])
             .map(|(check, path)| exact(path, Endpoint::HealthCheck(check))),
     );
+    let pages = [
+        ("/metrics", MetricsPage::Node),
+        ("/metrics/probes", MetricsPage::Probes),
+        ("/metrics/slis", MetricsPage::HealthChecks),
+    ];
+    rows.extend(pages.map(|(path, page)| exact(path, Endpoint::Metrics(page))));
     rows.extend(
-        [
-            "/metrics",
-            "/metrics/cadvisor",
-            "/metrics/resource",
-            "/metrics/probes",
-            "/metrics/slis",
-        ]
-        .map(|path| exact(path, later("metrics", "", NONE))),
+        ["/metrics/cadvisor", "/metrics/resource"]
+            .map(|path| exact(path, later("statistics of containers", "", NONE))),
     );
     rows
 }
@@ -220,7 +245,7 @@ fn debugging(settings: &Settings) -> Vec<Row> {
             "/logs",
             switched(
                 configuration.enable_system_log_handler,
-                later("the node's own logs", "GET", ANY),
+                Endpoint::NodeLogs,
                 "logs endpoint is disabled.",
             ),
         ),
@@ -236,7 +261,7 @@ fn debugging(settings: &Settings) -> Vec<Row> {
             "/debug/flags/v",
             switched(
                 configuration.enable_debug_flags_handler,
-                later("changing the verbosity", "", NONE),
+                Endpoint::Verbosity,
                 "flags endpoint is disabled.",
             ),
         ),
@@ -244,13 +269,10 @@ fn debugging(settings: &Settings) -> Vec<Row> {
     let gated = [
         (
             Gate::ContainerCheckpoint,
-            below("/checkpoint", later("checkpoints", "POST", 3..=3)),
+            below("/checkpoint", Endpoint::Checkpoint),
         ),
-        (Gate::ComponentFlagz, exact("/flagz", later("flagz", "", NONE))),
-        (
-            Gate::ComponentStatusz,
-            exact("/statusz", later("statusz", "", NONE)),
-        ),
+        (Gate::ComponentFlagz, exact("/flagz", Endpoint::Flagz)),
+        (Gate::ComponentStatusz, exact("/statusz", Endpoint::Statusz)),
     ];
     rows.extend(
         gated
@@ -272,7 +294,7 @@ fn debugging_off() -> Vec<Row> {
         "/debug/pprof",
         "/logs",
     ]
-    .map(|path| below(path, Endpoint::Disabled("Debug endpoints are disabled.")))
+    .map(|path| below(path, Endpoint::Disabled(DEBUGGING_OFF)))
     .into()
 }
 
@@ -316,7 +338,7 @@ mod tests {
         let healthz = Paths::healthz();
         let endpoint = |endpoint: &'static Endpoint, rest: &'static str| Found::Endpoint(endpoint, rest);
         let redirect = |to: &str| Found::Redirect(to.to_owned());
-        static OFF: Endpoint = Endpoint::Disabled("Debug endpoints are disabled.");
+        static OFF: Endpoint = Endpoint::Disabled(DEBUGGING_OFF);
         let check = |path: &str, expected: &Found<'_>| assert_eq!(&read_only.find(path), expected, "{path}");
         check("/pods", &endpoint(&Endpoint::Pods, ""));
         check("/pods/", &endpoint(&Endpoint::Pods, ""));
@@ -339,5 +361,21 @@ mod tests {
         check("//pods", &redirect("/pods"));
         assert_eq!(healthz.find("/pods"), Found::Nothing);
         assert_eq!(healthz.find("/healthz/log"), Found::Nothing);
+    }
+
+    #[test]
+    fn paths_count_as_upstream_counts_them() {
+        let read_only = Paths::read_only();
+        let check = |path: &str, expected: &str| assert_eq!(read_only.label(path), expected, "{path}");
+        check("/pods/x/y", "pods");
+        check("/healthz/ping", "healthz");
+        check("/stats/summary", "stats");
+        check("/metrics/probes", "metrics/probes");
+        check("/metrics/slis", "other");
+        check("/metrics/nope", "other");
+        check("/exec/a/b/c", "exec");
+        check("/debug/pprof/heap", "other");
+        check("/anything", "other");
+        check("/", "other");
     }
 }

@@ -14,6 +14,7 @@ use http::{Method, Response, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::mpsc;
 
+use crate::metrics::RequestInHand;
 use crate::pace::Pace;
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -33,6 +34,7 @@ pub(crate) struct Body {
     content: Content,
     busy: Option<Arc<Pace>>,
     takeover: Option<Takeover>,
+    counting: Option<RequestInHand>,
 }
 
 enum Content {
@@ -46,6 +48,7 @@ impl Body {
             content: Content::Whole(bytes.into()),
             busy: None,
             takeover: None,
+            counting: None,
         }
     }
 
@@ -55,6 +58,7 @@ impl Body {
             content: Content::Pieces(receiver),
             busy: None,
             takeover: None,
+            counting: None,
         }
     }
 
@@ -64,11 +68,27 @@ impl Body {
             content: Content::Whole(Bytes::new()),
             busy: None,
             takeover: Some(takeover),
+            counting: None,
         }
     }
 
     pub(crate) fn take_takeover(&mut self) -> Option<Takeover> {
         self.takeover.take()
+    }
+
+    /// The request counts as in hand until this answer is over, or the session that follows it.
+    pub(crate) fn counting(mut self, in_hand: RequestInHand) -> Self {
+        match self.takeover.take() {
+            Some(takeover) => {
+                let counted = async move {
+                    takeover.await;
+                    drop(in_hand);
+                };
+                self.takeover = Some(Box::pin(counted));
+            }
+            None => self.counting = Some(in_hand),
+        }
+        self
     }
 
     /// Tells the connection when this answer is over.
@@ -174,6 +194,16 @@ pub(crate) fn unauthorized() -> Answer {
 
 pub(crate) fn json(bytes: impl Into<Bytes>) -> Answer {
     answer(StatusCode::OK, Some(JSON), Body::whole(bytes))
+}
+
+/// A page of metrics. No name on it needs to be escaped, which clients that ask for that have to be told.
+pub(crate) fn metrics_text(page: impl Into<Bytes>) -> Answer {
+    let kind = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+    answer(
+        StatusCode::OK,
+        Some(HeaderValue::from_static(kind)),
+        Body::whole(page),
+    )
 }
 
 pub(crate) fn guarded_json(bytes: impl Into<Bytes>) -> Answer {

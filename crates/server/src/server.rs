@@ -8,29 +8,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rubelet_config::Settings;
+use rubelet_config::version::KUBERNETES_VERSION;
+use rubelet_config::{Gate, Settings};
 use rubelet_ports::api::Reviewer;
-use rubelet_ports::{Clock, FileReader, PodView, RuntimeWriter};
+use rubelet_ports::{Clock, FileReader, LogFileReader, MetricsPages, NodeLogReader, PodView, RuntimeWriter};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::ServerError;
 use crate::access::{self, Access};
-use crate::api::Api;
+use crate::api::{Api, Metrics};
+use crate::checkpoint::Checkpoints;
 use crate::configz::configz;
 use crate::listener::{Local, Plain, Tls, accept_connections, listen};
 use crate::logs::ContainerLogs;
+use crate::metrics::{CountedPort, ServerMetrics};
+use crate::node_logs::NodeLogs;
 use crate::paths::{Check, Paths};
 use crate::pods::DesiredPods;
 use crate::stopping::Stopping;
 use crate::streams::Streams;
 use crate::tls::{ServingCertificate, TlsSetup};
+use crate::verbosity::SetVerbosity;
 use crate::why::{WhyApi, WhySocket};
+use crate::zpages::ZPages;
 
-/// How many connections each port serves at a time; more wait in the kernel's queue.
-const TLS_CONNECTIONS: usize = 512;
-const READ_ONLY_CONNECTIONS: usize = 128;
+/// How many connections each port serves at a time; more wait in the kernel's queue, or get the place of one that is silent.
+const TLS_CONNECTIONS: usize = 1024;
+const READ_ONLY_CONNECTIONS: usize = 256;
 const HEALTHZ_CONNECTIONS: usize = 32;
 const WHY_CONNECTIONS: usize = 16;
 /// Upstream's pause before it tries the health port again.
@@ -55,9 +61,15 @@ pub struct ServeOptions {
     /// The cgroup driver in force, which `/configz` shows.
     pub cgroup_driver: String,
     pub pods: Arc<dyn PodView>,
-    /// Used to open sessions in containers, and for nothing else.
+    /// Used to open sessions in containers and to write their checkpoints, and for nothing else.
     pub runtime: Arc<dyn RuntimeWriter>,
     pub clock: Arc<dyn Clock>,
+    pub log_files: Arc<dyn LogFileReader>,
+    pub node_logs: Arc<dyn NodeLogReader>,
+    pub set_verbosity: Arc<SetVerbosity>,
+    /// Where requests and health checks are counted.
+    pub metrics: ServerMetrics,
+    pub metrics_pages: Arc<dyn MetricsPages>,
 }
 
 /// The node's HTTP API and the socket of `rubelet why`, listening but not answering yet.
@@ -145,15 +157,38 @@ impl Server {
         let idle_limit = self.settings.configuration().streaming_connection_idle_timeout;
         let streams = Streams::new(
             Arc::clone(&options.pods),
-            options.runtime,
+            Arc::clone(&options.runtime),
             idle_limit.to_std().filter(|limit| !limit.is_zero()),
+            self.settings.gates().enabled(Gate::ExtendWebSocketsToKubelet),
+            options.metrics.clone(),
             stopping.clone(),
         );
+        let paths = Paths::authenticated(&self.settings);
+        let zpages = ZPages {
+            flags: self.settings.flag_texts().clone(),
+            started: options.clock.now(),
+            binary_version: KUBERNETES_VERSION.trim_start_matches('v').to_owned(),
+            paths: paths.all(),
+        };
+        let root_dir = &self.settings.flags().root_dir;
         let parts = Parts {
+            node_logs: Arc::new(NodeLogs::new(&self.settings, options.node_logs)),
+            checkpoints: Arc::new(Checkpoints::new(
+                root_dir,
+                options.runtime,
+                Arc::clone(&options.clock),
+            )),
+            zpages: Arc::new(zpages),
+            set_verbosity: options.set_verbosity,
+            clock: Arc::clone(&options.clock),
+            metrics: Arc::new(Metrics {
+                counts: options.metrics,
+                pages: options.metrics_pages,
+            }),
             configz: configz.into(),
             logs: Arc::new(ContainerLogs::new(
                 &self.settings,
-                Arc::clone(&self.files),
+                Arc::clone(&options.log_files),
                 Arc::clone(&options.clock),
             )),
             streams: Arc::new(streams),
@@ -172,8 +207,10 @@ impl Server {
                 reviewer,
                 &options.clock,
             );
+            let mut api = parts.api(paths, Some(access), &Check::ALL);
+            api.counted = Some(CountedPort::Authenticated);
             let greeter = Tls {
-                handler: Arc::new(parts.api(Paths::authenticated(&self.settings), Some(access), &Check::ALL)),
+                handler: Arc::new(api),
                 configuration: self.tls.configuration(),
             };
             parts.serve(&mut tasks, ports, greeter);
@@ -198,6 +235,12 @@ struct Parts {
     configz: Bytes,
     logs: Arc<ContainerLogs>,
     streams: Arc<Streams>,
+    node_logs: Arc<NodeLogs>,
+    checkpoints: Arc<Checkpoints>,
+    zpages: Arc<ZPages>,
+    set_verbosity: Arc<SetVerbosity>,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
     pods: Arc<dyn PodView>,
     desired: Arc<DesiredPods>,
     stopping: Stopping,
@@ -214,6 +257,13 @@ impl Parts {
             configz: self.configz.clone(),
             logs: Arc::clone(&self.logs),
             streams: Arc::clone(&self.streams),
+            node_logs: Arc::clone(&self.node_logs),
+            checkpoints: Arc::clone(&self.checkpoints),
+            zpages: Arc::clone(&self.zpages),
+            set_verbosity: Arc::clone(&self.set_verbosity),
+            clock: Arc::clone(&self.clock),
+            metrics: Arc::clone(&self.metrics),
+            counted: None,
             stopping: self.stopping.clone(),
         }
     }
@@ -232,7 +282,9 @@ impl Parts {
         ));
         if let Some(listener) = ports.read_only {
             tracing::info!(address = ?address(&listener), "The read-only port answers");
-            let api = Plain(Arc::new(self.api(Paths::read_only(), None, &Check::ALL)));
+            let mut api = self.api(Paths::read_only(), None, &Check::ALL);
+            api.counted = Some(CountedPort::ReadOnly);
+            let api = Plain(Arc::new(api));
             let stopping = self.stopping.clone();
             tasks.spawn(accept_connections(
                 "read-only",

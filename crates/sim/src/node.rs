@@ -21,7 +21,7 @@ use rubelet_resources::{CgroupVersion, NodeFacts, Rules};
 
 use rubelet_ports::{Clock, EventRecorder};
 use rubelet_storage::{StorageGates, StorageNode};
-use rubelet_volumes::{Volumes, VolumesPorts, VolumesSettings};
+use rubelet_volumes::{Volumes, VolumesMetrics, VolumesPorts, VolumesSettings};
 
 use crate::executor::Life;
 use crate::scenario::Scenario;
@@ -174,6 +174,7 @@ pub fn volumes(
         reader: Arc::new(machine.clone()),
         writer: Arc::new(machine.clone()),
         objects: None,
+        metrics: unseen(VolumesMetrics::register),
     };
     let settings = VolumesSettings {
         root_dir: settings.root_dir.clone(),
@@ -186,4 +187,13 @@ pub fn volumes(
         },
     };
     Volumes::new(ports, settings)
+}
+
+/// Metrics that nobody reads.
+///
+/// # Panics
+/// Never: an empty registry takes every metric.
+#[expect(clippy::expect_used, reason = "an empty registry takes every metric")]
+pub fn unseen<T>(register: impl FnOnce(&prometheus::Registry) -> prometheus::Result<T>) -> T {
+    register(&prometheus::Registry::new()).expect("an empty registry takes every metric")
 }

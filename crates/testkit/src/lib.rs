@@ -23,6 +23,7 @@ pub mod fuse;
 pub mod goldens;
 pub mod http;
 pub mod images;
+pub mod metrics_text;
 pub mod node;
 pub mod node_network;
 pub mod oracle;

@@ -276,6 +276,12 @@ impl Node {
     pub fn abandon(&mut self) -> Result<()> {
         let process = self.process.take().context("the kubelet does not run")?;
         process.signal(Signal::KILL)?;
+        // The others close what it listens on.
+        wait_for("only threads whose call hangs are left", DEADLINE, || {
+            let states = thread_states(process.pid());
+            ensure!(states.chars().all(|state| "ZXD".contains(state)), "{states}");
+            Ok(())
+        })?;
         self.abandoned.push(process);
         Ok(())
     }
@@ -477,7 +483,19 @@ fn configuration(dir: &Path, endpoint: &str, cgroup_root: &str) -> Value {
         "maxPods": 500,
         "clusterDNS": ["10.96.0.10"],
         "clusterDomain": "cluster.test",
-        // A disk that is nearly full is no reason for these pods to go.
+        // A disk that is nearly full is no reason for these pods to go, nor for images that a test needs later.
         "evictionHard": { "memory.available": "1Mi" },
+        "imageGCHighThresholdPercent": 100,
     })
+}
+
+/// One letter for each thread of a process, as the kernel tells it; none once it is gone.
+fn thread_states(pid: u32) -> String {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let states = threads.into_iter().flatten().flatten().filter_map(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).ok()?;
+        // The name before it may hold anything.
+        stat.rsplit_once(") ")?.1.chars().next()
+    });
+    states.collect()
 }

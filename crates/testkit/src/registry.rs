@@ -1,14 +1,16 @@
-//! A private image registry on a loopback port, with or without a password. Its content is the scope's and goes with it.
+//! A private image registry on a loopback port, with or without a password and TLS. Its content is the scope's and goes with it.
 
 use std::fmt;
 use std::fs;
 use std::io::Write;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::http::{Request, Response, exchange};
 use crate::images::ImageArchive;
@@ -77,8 +79,28 @@ impl fmt::Debug for Credentials {
 /// A running registry. Dropping it ends it.
 pub struct Registry {
     host: String,
+    dir: PathBuf,
     credentials: Option<Credentials>,
     process: Process,
+}
+
+/// Another way to the same content, with TLS. Dropping it ends it.
+pub struct TlsDoor {
+    host: String,
+    certificate: PathBuf,
+    _process: Process,
+}
+
+impl TlsDoor {
+    /// `host:port`.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The certificate that signs for it.
+    pub fn certificate(&self) -> &Path {
+        &self.certificate
+    }
 }
 
 impl Registry {
@@ -88,31 +110,17 @@ impl Registry {
         let host = format!("127.0.0.1:{port}");
         let dir = scope.path(&format!("registry-{port}"));
         fs::create_dir(&dir).with_context(|| format!("create {}", dir.display()))?;
-        let mut config = json!({
-            "version": 0.1,
-            "log": { "level": "info" },
-            "storage": { "filesystem": { "rootdirectory": dir.join("data") }, "delete": { "enabled": true } },
-            "http": { "addr": host, "secret": scope.id() },
-        });
+        let mut passwords = None;
         if let Some(credentials) = &credentials {
             let path = dir.join("passwords");
             fs::write(&path, credentials.password_line()?).context("write the registry's password file")?;
-            config["auth"] = json!({ "htpasswd": { "realm": "rubelet-test", "path": path } });
+            passwords = Some(path);
         }
-        // Every JSON document is a YAML document.
-        let config_file = dir.join("config.yml");
-        fs::write(&config_file, serde_json::to_vec_pretty(&config)?)
-            .context("write the registry's configuration")?;
-        let mut command = Command::new(PROGRAM);
-        command.arg("serve").arg(config_file).current_dir(&dir);
-        // Its settings can come from the environment too; the test's own must not.
-        command
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("OTEL_TRACES_EXPORTER", "none");
-        let process = scope.spawn(&format!("registry-{port}"), command)?;
+        let config = configuration(scope, &host, &dir, passwords.as_deref());
+        let process = serve(scope, &dir, port, &config)?;
         let mut registry = Self {
             host,
+            dir,
             credentials,
             process,
         };
@@ -126,6 +134,30 @@ impl Registry {
     /// `host:port`: the first part of the names of its images.
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// Serves the same content, with the same password, over TLS too.
+    pub fn open_tls_door(&self, scope: &Scope) -> Result<TlsDoor> {
+        let port = scope.port()?;
+        let host = format!("127.0.0.1:{port}");
+        let made =
+            rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).context("make a certificate")?;
+        let (certificate, key) = (self.dir.join("tls.crt"), self.dir.join("tls.key"));
+        fs::write(&certificate, made.cert.pem()).context("write the registry's certificate")?;
+        fs::write(&key, made.signing_key.serialize_pem()).context("write the registry's key")?;
+        let passwords = self.credentials.as_ref().map(|_| self.dir.join("passwords"));
+        let mut config = configuration(scope, &host, &self.dir, passwords.as_deref());
+        config["http"]["tls"] = json!({ "certificate": certificate, "key": key });
+        let mut process = serve(scope, &self.dir, port, &config)?;
+        wait_for("the registry listens with TLS", DEADLINE, || {
+            process.check_running()?;
+            TcpStream::connect(&host).map(drop).context("connect")
+        })?;
+        Ok(TlsDoor {
+            host,
+            certificate,
+            _process: process,
+        })
     }
 
     /// Stores an image under `repository:tag` and returns its full name.
@@ -174,6 +206,34 @@ impl Registry {
             },
         )
     }
+}
+
+fn configuration(scope: &Scope, host: &str, dir: &Path, passwords: Option<&Path>) -> Value {
+    let mut config = json!({
+        "version": 0.1,
+        "log": { "level": "info" },
+        "storage": { "filesystem": { "rootdirectory": dir.join("data") }, "delete": { "enabled": true } },
+        "http": { "addr": host, "secret": scope.id() },
+    });
+    if let Some(path) = passwords {
+        config["auth"] = json!({ "htpasswd": { "realm": "rubelet-test", "path": path } });
+    }
+    config
+}
+
+fn serve(scope: &Scope, dir: &Path, port: u16, config: &Value) -> Result<Process> {
+    // Every JSON document is a YAML document.
+    let config_file = dir.join(format!("config-{port}.yml"));
+    fs::write(&config_file, serde_json::to_vec_pretty(config)?)
+        .context("write the registry's configuration")?;
+    let mut command = Command::new(PROGRAM);
+    command.arg("serve").arg(config_file).current_dir(dir);
+    // Its settings can come from the environment too; the test's own must not.
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("OTEL_TRACES_EXPORTER", "none");
+    scope.spawn(&format!("registry-{port}"), command)
 }
 
 impl Response {

@@ -10,6 +10,7 @@
 
 mod backoff;
 mod collect;
+mod metrics;
 mod record;
 mod set_up;
 mod tear_down;
@@ -31,6 +32,8 @@ use rubelet_storage::{MountInputs, PodLayout, StorageNode, plan_mounts, uses_vol
 use rubelet_wire::cri::v1;
 use tokio::sync::oneshot;
 
+pub use metrics::VolumesMetrics;
+
 use crate::record::{Locked, Records};
 
 /// What a list of steps may take. Everything but a filesystem that does not answer is done within milliseconds.
@@ -46,6 +49,7 @@ pub struct VolumesPorts {
     pub writer: Arc<dyn VolumeHostWriter>,
     /// Nobody on a node without an API server: then volumes that show its objects cannot be had.
     pub objects: Option<Arc<dyn PodObjects>>,
+    pub metrics: VolumesMetrics,
 }
 
 /// What the actor is told once.

@@ -9,6 +9,7 @@ use rubelet_model::volume_step::VolumeStep;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::backoff::Backoff;
+use crate::metrics::Counted;
 
 /// What tells one list of steps from another. The lists themselves hold files, which are large and secret, and are not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(crate) struct Record {
     pub(crate) failures: BTreeMap<String, Backoff>,
     /// Failures of the end in a row.
     pub(crate) end_failure: Option<Backoff>,
+    /// What the pod counts for in the metrics.
+    pub(crate) counted: Counted,
 }
 
 /// The right to work on a pod's volumes.

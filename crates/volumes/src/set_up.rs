@@ -14,6 +14,7 @@ use rubelet_ports::{Moment, PodEvent, VolumeBatch, VolumeFailure};
 use rubelet_storage::{StorageError, VolumeSetUp, plan_set_up};
 
 use crate::backoff::Backoff;
+use crate::metrics::Operation;
 use crate::record::{Fingerprint, Record, Standing};
 use crate::{Inner, STEPS_DEADLINE, uid_of};
 
@@ -126,7 +127,10 @@ impl Inner {
         let answers = self.collect(pod).await;
         let plan = plan_set_up(pod, &self.node, &layout, &answers);
         drop(answers);
-        let mut work = record.work(plan.volumes, self.ports.clock.moment());
+        let used = plan.volumes.iter().map(|one| one.volume.as_str());
+        record.counted.wants(pod, used);
+        let began = self.ports.clock.moment();
+        let mut work = record.work(plan.volumes, began);
         let batches = work.batches(layout.directory());
         if !batches.is_empty() {
             for error in self.execute(batches).await {
@@ -138,6 +142,12 @@ impl Inner {
             }
         }
         let Work { attempts, failed, .. } = work;
+        let (metrics, took) = (&self.ports.metrics, self.ports.clock.moment().since(began));
+        for volume in attempts.keys() {
+            let is_done = !failed.contains_key(volume);
+            let plugin = record.counted.plugin(volume);
+            metrics.worked(plugin, Operation::Mount, is_done, took);
+        }
         for (volume, attempt) in &attempts {
             if !failed.contains_key(volume) {
                 record.failures.remove(volume);
@@ -145,6 +155,7 @@ impl Inner {
             }
         }
         self.note_failures(pod, &mut record, failed, &attempts);
+        record.show(metrics);
         self.outcome(&record)
     }
 

@@ -3,10 +3,11 @@
 //! Owns the loop from what the node has to nothing: look, take down, look again. It asks nobody what the pod had.
 
 use rubelet_model::observation::PodUid;
-use rubelet_ports::{VolumeBatch, VolumeErrorKind, VolumeFailure, VolumeStepError};
+use rubelet_ports::{Moment, VolumeBatch, VolumeErrorKind, VolumeFailure, VolumeStepError};
 use rubelet_storage::{TearDown, plan_tear_down};
 
 use crate::backoff::Backoff;
+use crate::metrics::Operation;
 use crate::record::Record;
 use crate::{Inner, STEPS_DEADLINE};
 
@@ -22,7 +23,9 @@ impl Inner {
         {
             return Err(self.end_failure(failure));
         }
-        match self.take_down(uid, &mut record).await {
+        let taken_down = self.take_down(uid, &mut record).await;
+        self.count_end(&mut record, taken_down.is_ok(), now);
+        match taken_down {
             Ok(()) => {
                 self.with_records(|records| records.forget(uid));
                 Ok(())
@@ -36,6 +39,19 @@ impl Inner {
                 }
                 Err(self.end_failure(&failure))
             }
+        }
+    }
+
+    /// Of an earlier life's volumes the kinds are not known, and nothing was counted.
+    fn count_end(&self, record: &mut Record, is_done: bool, began: Moment) {
+        let (metrics, took) = (&self.ports.metrics, self.ports.clock.moment().since(began));
+        for plugin in record.counted.plugins.values() {
+            metrics.worked(plugin, Operation::Unmount, is_done, took);
+        }
+        if is_done {
+            metrics.forget(&mut record.counted);
+        } else {
+            record.show(metrics);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Protobuf messages of the container runtime interface (CRI v1 as of Kubernetes 1.37).
+//! Protobuf messages of the container runtime interface (CRI v1 as of Kubernetes 1.37), and of containerd where it tells more.
 //!
 //! Owns the message types, `Debug` output that never shows a secret, and the safe reading of states this build does not
 //! know. It must not know how messages travel: no client, no server, no socket, no clock.
@@ -28,6 +28,22 @@ pub mod cri {
 
     /// The condition that says that pods get a network.
     pub const NETWORK_READY: &str = "NetworkReady";
+}
+
+pub mod containerd {
+    //! What of containerd's own interface is of use beside the CRI.
+
+    pub mod content {
+        //! Package `containerd.services.content.v1`, as far as it is needed. Messages only.
+        #![allow(unreachable_pub, clippy::all, reason = "generated code")]
+        include!(concat!(env!("OUT_DIR"), "/containerd.services.content.v1.rs"));
+    }
+
+    /// The namespace that holds everything that comes through the CRI.
+    pub const CRI_NAMESPACE: &str = "k8s.io";
+
+    /// The header that names it.
+    pub const NAMESPACE_HEADER: &str = "containerd-namespace";
 }
 
 mod redact;

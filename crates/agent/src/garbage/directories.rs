@@ -50,8 +50,15 @@ impl GarbageCollector {
     ) {
         let directory = self.settings.root_dir.join(PODS_DIRECTORY);
         let pod = |name: &str| Some(PodUid::from(name));
+        let (removed, kept) = (report.paths.len(), report.problems.len());
         self.remove_directories(directory, pod, (scope, view, occupied), true, report)
             .await;
+        if *scope == GarbageScope::Node {
+            let (removed, kept) = (report.paths.len() - removed, report.problems.len() - kept);
+            let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            self.ports.metrics.orphans_cleaned.set(signed(removed + kept));
+            self.ports.metrics.orphans_kept.set(signed(kept));
+        }
     }
 
     /// Removes those directories below `parent` whose pod is gone with everything.

@@ -29,6 +29,7 @@ use rubelet_ports::{
 use rubelet_wire::cri::v1;
 use thiserror::Error;
 
+use crate::metrics::AgentMetrics;
 use crate::settings::{AgentPorts, AgentSettings};
 
 pub use logs::{LogLink, link_log, remove_logs};
@@ -116,6 +117,7 @@ pub struct GarbagePorts {
     pub file_writer: Arc<dyn FileWriter>,
     pub volumes: Arc<dyn PodVolumes>,
     pub cgroups: Arc<dyn PodCgroups>,
+    pub metrics: Arc<AgentMetrics>,
 }
 
 impl From<&AgentPorts> for GarbagePorts {
@@ -128,6 +130,7 @@ impl From<&AgentPorts> for GarbagePorts {
             file_writer: Arc::clone(&ports.file_writer),
             volumes: Arc::clone(&ports.volumes),
             cgroups: Arc::clone(&ports.cgroups),
+            metrics: Arc::clone(&ports.metrics),
         }
     }
 }

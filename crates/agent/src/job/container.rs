@@ -30,6 +30,12 @@ use super::stop::not_found_is_fine;
 use super::volumes::VolumeImages;
 use super::{PodJob, Stop};
 use crate::garbage::{LogLink, link_log, remove_logs};
+use crate::metrics::container_type;
+
+/// Why containers wait that the runtime did not make.
+const CREATE_ERROR: &str = "CreateContainerError";
+/// How the runtime's words begin when it could not mount an image volume.
+const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
 /// Images that need no pull, by container.
 pub(super) type PresentImages = BTreeMap<String, Option<PresentImage>>;
@@ -86,6 +92,33 @@ impl PodJob {
 
     /// Starts the container in the sandbox.
     pub(super) async fn start_container(
+        &mut self,
+        observation: &PodObservation,
+        start: &StartContainer,
+        sandbox: &mut ActiveSandbox,
+        image: Option<PresentImage>,
+        permit: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<Started, Stop> {
+        let container_type = container_type(start.kind);
+        let starts = &self.shared.ports.metrics.starts;
+        starts.containers.with_label_values(&[container_type]).inc();
+        let started = self
+            .try_start_container(observation, start, sandbox, image, permit)
+            .await;
+        if let Ok(Err(_)) = &started {
+            // Of reasons there are few: they are upstream's.
+            let failure = self.work.start_failures.get(&start.name);
+            let code = failure.map_or("", |failure| failure.reason.as_str());
+            let starts = &self.shared.ports.metrics.starts;
+            starts
+                .container_errors
+                .with_label_values(&[container_type, code])
+                .inc();
+        }
+        started
+    }
+
+    async fn try_start_container(
         &mut self,
         observation: &PodObservation,
         start: &StartContainer,
@@ -160,7 +193,30 @@ impl PodJob {
             observation,
             volume_images,
         };
-        self.create_and_start(&start, sandbox, image, permit).await
+        let started = self.create_and_start(&start, sandbox, image, permit).await;
+        if started.is_ok() {
+            self.count_image_volumes(&start);
+        }
+        started
+    }
+
+    /// What became of the container's image volumes.
+    fn count_image_volumes(&self, start: &Start<'_>) {
+        let count = u64::try_from(start.volume_images.len()).unwrap_or(u64::MAX);
+        if count == 0 {
+            return;
+        }
+        let volumes = &self.shared.ports.metrics.starts.image_volumes;
+        volumes.requested.inc_by(count);
+        let failure = self.work.start_failures.get(&start.container.name);
+        let is_mount_failure = |failure: &StartFailure| {
+            failure.reason == CREATE_ERROR && failure.message.starts_with(IMAGE_VOLUME_MOUNT_FAILED)
+        };
+        if failure.is_some_and(is_mount_failure) {
+            volumes.failed.inc_by(count);
+        } else {
+            volumes.mounted.inc_by(count);
+        }
     }
 
     async fn take_permit(&self, permit: &mut Option<OwnedSemaphorePermit>) -> Result<(), Stop> {
@@ -186,7 +242,16 @@ impl PodJob {
             container.image.as_deref().unwrap_or_default(),
             container.name
         );
-        match self.read(what, provider.ensure(request)).await? {
+        let begun = self.ports().clock.moment();
+        let progress = {
+            let (provider, uid) = (Arc::clone(&provider), self.uid.clone());
+            let image = container.image.clone().unwrap_or_default();
+            Box::new(move || provider.progress(&uid, &image))
+        };
+        let ensuring = self.or_cancelled(provider.ensure(request));
+        let pulled = self.waits.named_with_progress(what, progress, ensuring).await;
+        self.startup.pulled(self.ports().clock.moment().since(begun));
+        match pulled? {
             Ok(image) => Ok(Ok(image)),
             Err(failure) => {
                 // A failed pull is shown first; that its next try waits is shown a moment later, as upstream does.
@@ -194,20 +259,10 @@ impl PodJob {
                     "ErrImagePull" => Retry::At(self.now().plus(IN_FLIGHT_LOOK)),
                     _ => failure.retry_at.map_or(Retry::Later, Retry::At),
                 };
-                let mut message = failure.message;
-                if self.has_pull_secrets() {
-                    message.push_str(" (the pod's imagePullSecrets are not used yet)");
-                }
-                self.start_failed(&container.name, failure.reason, &message);
+                self.start_failed(&container.name, failure.reason, &failure.message);
                 Ok(Err(retry))
             }
         }
-    }
-
-    fn has_pull_secrets(&self) -> bool {
-        let spec = self.pod.spec.as_ref();
-        spec.and_then(|spec| spec.image_pull_secrets.as_ref())
-            .is_some_and(|secrets| !secrets.is_empty())
     }
 
     /// Remembers why the container waits.
@@ -367,7 +422,6 @@ impl PodJob {
         mut asked: InFlightContainer,
         error: &RuntimeError,
     ) -> Result<Result<Option<ContainerId>, Retry>, Stop> {
-        const CREATE_ERROR: &str = "CreateContainerError";
         let name = asked.name.clone();
         if !outcome_is_unknown(error) {
             if error.kind() == RuntimeErrorKind::Unavailable {

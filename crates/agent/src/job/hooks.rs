@@ -22,6 +22,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::container::Started;
 use super::sandbox::{ActiveSandbox, IN_FLIGHT_LOOK};
 use super::{PodJob, Stop};
+use crate::metrics::HookMetrics;
 
 /// Why a hook did not do what it should. Neither text is put into an event: both come from the container.
 pub(super) struct HookFailure {
@@ -35,6 +36,20 @@ impl HookFailure {
         Self {
             error: error.into(),
             output: String::new(),
+        }
+    }
+}
+
+/// A sleep that counts when it is dropped before its time: the container ended, or the pod has to.
+struct CountedSleep<'a> {
+    metrics: &'a HookMetrics,
+    is_over: bool,
+}
+
+impl Drop for CountedSleep<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.metrics.sleeps_cut_short.inc();
         }
     }
 }
@@ -130,7 +145,12 @@ impl PodJob {
             Hook::Http(hook) => self.http_hook(hook, ips).await,
             Hook::Sleep { seconds } => {
                 let time = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
+                let mut sleep = CountedSleep {
+                    metrics: &self.ports().metrics.hooks,
+                    is_over: false,
+                };
                 self.ports().clock.sleep(time).await;
+                sleep.is_over = true;
                 Ok(())
             }
             Hook::Invalid { why } => Err(HookFailure::new(why)),
@@ -193,6 +213,7 @@ impl PodJob {
                         call.authority()
                     );
                     self.record(PodEvent::warning(HTTP_FALLBACK, text));
+                    self.ports().metrics.hooks.http_fallbacks.inc();
                     return Ok(());
                 }
                 Err(HookFailure::new(message))

@@ -42,6 +42,7 @@ use crate::recorder::FlightRecorder;
 use crate::runtime_health::{self, RuntimeHealth};
 use crate::settings::{AgentPorts, AgentSettings};
 use crate::sources::Mirrors;
+use crate::startup::StartupTimes;
 use crate::user_ids::UserIds;
 use crate::waits::Waits;
 use pre_stops::PreStops;
@@ -166,6 +167,8 @@ pub(crate) struct PodJob {
     /// The plan in hand kills containers that would not restart by themselves, to start them again: what is seen of them
     /// until then is no end.
     pub(crate) has_killed: bool,
+    /// What the pod's start is measured by.
+    pub(crate) startup: Arc<StartupTimes>,
 }
 
 impl PodJob {
@@ -237,15 +240,16 @@ impl PodJob {
 
     /// Waits for something that changes nothing: a cancellation drops it at once.
     async fn read<T>(&self, what: impl Into<String>, future: impl Future<Output = T>) -> Result<T, Stop> {
-        let or_cancelled = async {
-            // Both arms may be dropped: reading leaves nothing behind.
-            tokio::select! {
-                biased;
-                () = cancelled(self.cancel.clone()) => Err(Stop::Cancelled),
-                value = future => Ok(value),
-            }
-        };
-        self.waits.named(what, or_cancelled).await
+        self.waits.named(what, self.or_cancelled(future)).await
+    }
+
+    async fn or_cancelled<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
+        // Both arms may be dropped: reading leaves nothing behind.
+        tokio::select! {
+            biased;
+            () = cancelled(self.cancel.clone()) => Err(Stop::Cancelled),
+            value = future => Ok(value),
+        }
     }
 
     /// Waits for a call that changes something at the runtime. After a cancellation it may still come to its end for a

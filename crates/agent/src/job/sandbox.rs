@@ -116,6 +116,31 @@ impl PodJob {
         images: Option<BoxFuture<'static, PresentImages>>,
         permit: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(ActiveSandbox, PresentImages), Stop> {
+        let starts = &self.shared.ports.metrics.starts;
+        let spec = self.pod.spec.as_ref();
+        let has_own_users = spec.is_some_and(|spec| spec.host_users == Some(false));
+        starts.pods.inc();
+        if has_own_users {
+            starts.pods_with_own_users.inc();
+        }
+        let made = self.make_sandbox(change, images, permit).await;
+        // One that is given up because the pod has to end is no failure.
+        if matches!(made, Err(Stop::Failed(_))) {
+            let starts = &self.shared.ports.metrics.starts;
+            starts.pod_errors.inc();
+            if has_own_users {
+                starts.pod_errors_with_own_users.inc();
+            }
+        }
+        made
+    }
+
+    async fn make_sandbox(
+        &mut self,
+        change: &SandboxChange,
+        images: Option<BoxFuture<'static, PresentImages>>,
+        permit: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<(ActiveSandbox, PresentImages), Stop> {
         if change.replaces.is_some() {
             let text = "Pod sandbox changed, it will be killed and re-created.";
             self.record(PodEvent::normal("SandboxChanged", text));

@@ -10,11 +10,12 @@ use k8s_openapi::api::core::v1::PodStatus;
 use rubelet_lifecycle::restart::restarts_after_exit;
 use rubelet_lifecycle::status::{
     Derived, NodeFacts, Phase, PodResources, Refusal, RuntimeFacts, Settling, StatusBase, StatusInputs,
-    derive_status, finished_status, generate_status, phase_of, settle,
+    Termination, derive_status, finished_status, generate_status, phase_of, settle,
 };
 use rubelet_model::observation::PodObservation;
 
 use super::{PodJob, Progress};
+use crate::metrics::container_type;
 
 impl PodJob {
     /// Derives the status, keeps it and tells it. `ended`: nothing starts again.
@@ -79,7 +80,7 @@ impl PodJob {
             status,
             changed,
             refused,
-            terminations: _,
+            terminations,
             probe_now,
         } = derived;
         let phase = if was_dropped {
@@ -87,6 +88,7 @@ impl PodJob {
         } else {
             phase_of(&status)
         };
+        self.count_ends(&terminations);
         for refusal in refused {
             tracing::warn!(pod = %self.uid, %refusal, "A change of the pod's status was dropped");
             self.recorder.note(self.now(), refusal.to_string());
@@ -98,6 +100,15 @@ impl PodJob {
         }
         self.work.status = Some(status);
         phase
+    }
+
+    fn count_ends(&self, ends: &[Termination]) {
+        for end in ends {
+            let code = end.exit_code.to_string();
+            let labels = [container_type(end.kind), code.as_str(), end.reason.as_str()];
+            let counter = &self.shared.ports.metrics.starts.container_ends;
+            counter.with_label_values(&labels).inc();
+        }
     }
 
     /// What the API server shows of a static pod.
@@ -121,7 +132,9 @@ impl PodJob {
             gates: self.shared.settings.status_gates,
             now: self.now(),
         };
-        let status = settle(&settling, finished_status(&self.pod, last)).status;
+        let settled = settle(&settling, finished_status(&self.pod, last));
+        self.count_ends(&settled.terminations);
+        let status = settled.status;
         if last != Some(&status) {
             self.tell(status.clone()).await;
             self.work.status = Some(status);

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, PodUid};
 use rubelet_ports::{EventStream, Moment, RuntimeError, RuntimeErrorKind, within};
 use rubelet_wire::cri::v1;
@@ -197,6 +198,8 @@ pub(crate) struct Observer {
     stream_opened_at: Moment,
     stream_retry: Duration,
     stream_works: bool,
+    /// When the last list of everything began.
+    relisted_at: Option<Moment>,
 }
 
 impl Observer {
@@ -228,6 +231,7 @@ impl Observer {
             stream_opened_at: Moment::default(),
             stream_retry: STREAM_RETRY,
             stream_works: false,
+            relisted_at: None,
         };
         (observer, ObserverHandle { requests: sender })
     }
@@ -359,6 +363,8 @@ impl Observer {
                     &elapsed.to_string(),
                 )),
             };
+            let took = ports.clock.moment().since(began);
+            ports.metrics.observer.looks.observe(took.as_secs_f64());
             Done::Look { uid, began, result }
         }
         .boxed()
@@ -378,6 +384,7 @@ impl Observer {
             return;
         }
         self.relisting = true;
+        self.count_relist();
         let ports = self.ports.clone();
         let list = async move {
             let began = ports.clock.moment();
@@ -394,9 +401,20 @@ impl Observer {
                     &elapsed.to_string(),
                 )),
             };
+            let took = ports.clock.moment().since(began);
+            ports.metrics.observer.relists.observe(took.as_secs_f64());
             Done::Relist { began, result }
         };
         self.running.push(list.boxed());
+    }
+
+    fn count_relist(&mut self) {
+        let (clock, metrics) = (&self.ports.clock, &self.ports.metrics.observer);
+        let now = clock.moment();
+        if let Some(last) = self.relisted_at.replace(now) {
+            metrics.relist_intervals.observe(now.since(last).as_secs_f64());
+        }
+        metrics.last_relist.set(clock.now().unix_seconds());
     }
 
     async fn finished(&mut self, done: Done) {
@@ -611,6 +629,7 @@ impl Observer {
         let open_for = self.ports.clock.moment().since(self.stream_opened_at);
         if self.stream.is_some() && !self.stream_works && open_for >= RELIST_WITHOUT_EVENTS {
             self.stream_works = true;
+            self.ports.metrics.observer.streams.inc();
             tracing::info!("The runtime tells of container events; lists are a safety net now");
         }
     }
@@ -618,16 +637,25 @@ impl Observer {
     fn event(&mut self, event: Option<Result<v1::ContainerEventResponse, RuntimeError>>) {
         match event {
             Some(Ok(event)) => {
+                let sent_at = Timestamp::from_unix_nanos(event.created_at);
+                let delay = self.ports.clock.now().since(sent_at);
+                self.ports
+                    .metrics
+                    .observer
+                    .event_delays
+                    .observe(delay.as_secs_f64());
                 self.stream_retry = STREAM_RETRY;
                 self.hint(&event);
             }
             Some(Err(error)) if error.kind() == RuntimeErrorKind::Unimplemented => {
+                self.ports.metrics.observer.stream_errors.inc();
                 if self.stream_retry != STREAM_RETRY_UNIMPLEMENTED {
                     tracing::info!("The runtime has no container events; pods are listed every second");
                 }
                 self.stream_ended(STREAM_RETRY_UNIMPLEMENTED);
             }
             Some(Err(error)) => {
+                self.ports.metrics.observer.stream_errors.inc();
                 tracing::debug!(%error, "The stream of container events broke");
                 self.stream_ended((self.stream_retry * 2).min(STREAM_RETRY_MAX));
             }

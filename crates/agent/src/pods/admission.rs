@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use rubelet_lifecycle::pod_state::{EndCause, Event, KillRequest, PodFacts, PodState, UpdateKind};
 use rubelet_lifecycle::status::{Eviction, rejected_status};
 use rubelet_model::Timestamp;
@@ -285,13 +285,22 @@ impl Pods {
         let view = self.shared.ports.node.view(look.and_then(Option::as_deref));
         match terms.judge(uid, pod, &self.admission.ledger, features, &view) {
             Judgement::Fits(holding) => {
+                self.count_admitted(pod);
                 self.admission.ledger.reserve(uid.clone(), holding);
                 self.admission.refused.remove(uid);
                 true
             }
-            Judgement::Preempts { holding, victims } => {
+            Judgement::Preempts {
+                holding,
+                victims,
+                scarce,
+            } => {
+                self.count_admitted(pod);
                 self.admission.ledger.reserve(uid.clone(), holding);
                 self.admission.refused.remove(uid);
+                let preemptions = &self.shared.ports.metrics.admission.preemptions;
+                let count = u64::try_from(victims.len()).unwrap_or(u64::MAX);
+                preemptions.with_label_values(&[scarce.as_str()]).inc_by(count);
                 self.preempt(uid, &victims);
                 false
             }
@@ -301,6 +310,35 @@ impl Pods {
                 false
             }
         }
+    }
+
+    fn count_admitted(&self, pod: &Pod) {
+        let has_amounts = |resources: Option<&ResourceRequirements>| {
+            resources.is_some_and(|resources| {
+                let has_any =
+                    |amounts: &Option<BTreeMap<_, _>>| amounts.as_ref().is_some_and(|all| !all.is_empty());
+                has_any(&resources.requests) || has_any(&resources.limits)
+            })
+        };
+        let Some(spec) = &pod.spec else { return };
+        let mut containers = spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten());
+        let of_containers = containers.any(|container| has_amounts(container.resources.as_ref()));
+        let mode = match (has_amounts(spec.resources.as_ref()), of_containers) {
+            (true, true) => "pod_and_container_level",
+            (true, false) => "pod_level",
+            (false, true) => "container_level",
+            (false, false) => "",
+        };
+        let class = match self.qos_class_of(pod) {
+            "Guaranteed" => "guaranteed",
+            "Burstable" => "burstable",
+            _ => "besteffort",
+        };
+        let levels = &self.shared.ports.metrics.admission.resource_levels;
+        levels.with_label_values(&[mode, class]).inc();
     }
 
     /// Ends the victims; the pod begins when all of them have ended.
@@ -370,6 +408,7 @@ impl Pods {
         if before.is_none_or(|before| before.refusal.reason != refusal.reason) {
             let event = PodEvent::warning(refusal.reason.clone(), refusal.message.clone());
             self.shared.ports.events.record(&pod, event);
+            self.shared.ports.metrics.admission.rejected(&refusal.reason);
         }
         let refused = Refused { pod, refusal, since };
         self.admission.refused.insert(uid.clone(), refused);

@@ -13,6 +13,7 @@ use rubelet_resources::admission::Refusal;
 use tokio::sync::watch;
 
 use super::explain::is_ready;
+use super::starts::Start;
 use crate::job::PodWork;
 use crate::recorder::FlightRecorder;
 use crate::waits::Waits;
@@ -24,6 +25,9 @@ pub(super) struct RunningJob {
     pub(super) cancel: watch::Sender<bool>,
     /// The last news of the pod since the job began. The job may have looked before that.
     pub(super) sighted: Option<Arc<PodObservation>>,
+    pub(super) began: Moment,
+    /// What the work is, as upstream's metrics call it.
+    pub(super) operation: &'static str,
 }
 
 pub(super) struct Entry {
@@ -57,6 +61,8 @@ pub(super) struct Entry {
     pub(super) wake_at: Option<Moment>,
     /// Since when the last job has been over.
     pub(super) resting_since: Option<Timestamp>,
+    /// How its start is measured.
+    pub(super) start: Start,
 }
 
 impl Entry {

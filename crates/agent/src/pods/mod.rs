@@ -5,6 +5,7 @@
 //! next event. Work is started by events; ticks are only a safety net.
 
 mod admission;
+mod census;
 mod entry;
 mod explain;
 mod housekeeping;
@@ -14,6 +15,8 @@ mod query;
 mod reporting;
 mod second_look;
 mod sightings;
+mod starts;
+mod to_run;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -38,6 +41,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::garbage::{GarbageCollector, GarbagePorts, GarbageScope, GarbageSettings};
 use crate::job::{PodJob, PodWork, Progress, Report, Shared};
+use crate::metrics::static_label;
 use crate::observer::{Sighting, same_facts};
 use crate::recorder::FlightRecorder;
 use crate::sources::{Merger, PodChange, SourceSet};
@@ -46,6 +50,7 @@ use crate::waits::Waits;
 use admission::Admission;
 use entry::{Entry, RunningJob, full_name_of, is_waiting, uid_of};
 pub(crate) use query::Query;
+use starts::Start;
 
 /// Safety net for everything that should have come by an event.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(2);
@@ -96,6 +101,8 @@ pub(crate) struct Pods {
     garbage_scopes: mpsc::Sender<GarbageScope>,
     fates: watch::Sender<Arc<PodFates>>,
     are_fates_stale: bool,
+    /// A pod with a network of its own was seen to start.
+    has_network_pod_started: bool,
 }
 
 /// What jobs, and second looks at the node, send back.
@@ -152,6 +159,7 @@ impl Pods {
             garbage_scopes,
             fates,
             are_fates_stale: true,
+            has_network_pod_started: false,
         };
         if sources_ready {
             pods.shared.ports.reporter.sources_are_ready();
@@ -256,9 +264,15 @@ impl Pods {
                 self.wanted(&uid_of(&pod), pod, UpdateKind::Create);
             }
             PodChange::Update(pod) | PodChange::Delete(pod) => {
-                self.wanted(&uid_of(&pod), pod, UpdateKind::Update);
+                let uid = uid_of(&pod);
+                self.count_shown_start(&uid, &pod);
+                self.wanted(&uid, pod, UpdateKind::Update);
             }
-            PodChange::Reconcile(pod) => self.reconciled(&uid_of(&pod), &pod),
+            PodChange::Reconcile(pod) => {
+                let uid = uid_of(&pod);
+                self.count_shown_start(&uid, &pod);
+                self.reconciled(&uid, &pod);
+            }
             PodChange::Remove(pod) => {
                 let uid = uid_of(&pod);
                 self.desired.remove(&uid);
@@ -323,10 +337,12 @@ impl Pods {
     }
 
     fn new_entry(&mut self, pod: Arc<Pod>) -> Entry {
+        let uid = uid_of(&pod);
+        let start = Start::of(&pod, self.may_live(&uid), self.now());
         let clock = &self.shared.ports.clock;
         let mut work = PodWork::new(&self.shared.settings, clock.moment());
         // What the incarnation before has left says nothing about this one.
-        work.is_new_incarnation = self.admission.take_reborn(&uid_of(&pod));
+        work.is_new_incarnation = self.admission.take_reborn(&uid);
         work.is_reborn = work.is_new_incarnation;
         Entry {
             full_name: full_name_of(&pod),
@@ -346,6 +362,7 @@ impl Pods {
             eviction: None,
             wake_at: None,
             resting_since: Some(clock.now()),
+            start,
             pod,
         }
     }
@@ -366,6 +383,9 @@ impl Pods {
                 entry.recorder.step(now, (before, event), (next, effects.clone()));
             }
             entry.state = next;
+            if let Event::Update { kind, .. } = event {
+                entry.start.asked_for(kind);
+            }
             self.are_fates_stale |= next != before;
             self.show_and_report(&uid);
             self.release_ended(&uid, next);
@@ -449,6 +469,8 @@ impl Pods {
             return None;
         }
         let facts = PodFacts::of(&pod);
+        let restarts = &self.shared.ports.metrics.jobs.restarts;
+        restarts.with_label_values(&[static_label(facts.is_static)]).inc();
         let entry = self.new_entry(pod);
         self.pods.insert(uid.clone(), entry);
         self.publish_fates();
@@ -466,6 +488,8 @@ impl Pods {
         let number = self.next_job;
         self.next_job += 1;
         let moment = self.shared.ports.clock.moment();
+        let now = self.now();
+        let metrics = &self.shared.ports.metrics.jobs;
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
@@ -474,6 +498,8 @@ impl Pods {
             number,
             cancel,
             sighted: None,
+            began: moment,
+            operation: entry.start.job_begins(job, &entry.pod, now, metrics),
         });
         if let Some(at) = entry.wake_at.take() {
             self.wakes.remove(&(at, uid.clone()));
@@ -496,6 +522,7 @@ impl Pods {
             published_at: Moment::default(),
             probe_results: ProbeResults::default(),
             has_killed: false,
+            startup: Arc::clone(&entry.start.times),
         };
         let (done, uid) = (self.done.clone(), uid.clone());
         self.supervisor
@@ -526,7 +553,14 @@ impl Pods {
         if entry.job.as_ref().is_none_or(|job| job.number != done.number) {
             return;
         }
-        let sighted = entry.job.take().and_then(|job| job.sighted);
+        let sighted = entry.job.take().and_then(|job| {
+            let durations = &self.shared.ports.metrics.jobs.durations;
+            let took = moment.since(job.began);
+            durations
+                .with_label_values(&[job.operation])
+                .observe(took.as_secs_f64());
+            job.sighted
+        });
         entry.resting_since = Some(now);
         let mut is_behind = false;
         let outcome = match done.result {

@@ -15,6 +15,9 @@ pub(crate) enum Query {
     Pods(oneshot::Sender<Vec<Arc<Pod>>>),
     Explanations(oneshot::Sender<Vec<PodExplanation>>),
     Record(PodUid, oneshot::Sender<Option<Box<Record>>>),
+    ToRun(oneshot::Sender<Option<Vec<Arc<Pod>>>>),
+    /// Counts everything, for the metrics.
+    Census(oneshot::Sender<()>),
 }
 
 impl Pods {
@@ -27,9 +30,16 @@ impl Pods {
             Query::Explanations(reply) => {
                 let _ = reply.send(self.explanations());
             }
+            Query::ToRun(reply) => {
+                let _ = reply.send(self.pods_to_run());
+            }
             Query::Record(uid, reply) => {
                 let record = self.pods.get(&uid).map(|entry| entry.recorder.record(&entry.pod));
                 let _ = reply.send(record.map(Box::new));
+            }
+            Query::Census(reply) => {
+                self.shared.ports.metrics.census.show(&self.census());
+                let _ = reply.send(());
             }
         }
     }

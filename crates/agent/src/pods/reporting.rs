@@ -71,6 +71,10 @@ impl Pods {
             return;
         };
         let has_changed = entry.show(gates, now);
+        if has_changed {
+            let durations = &self.shared.ports.metrics.starts.durations;
+            entry.start.phase_changed(&entry.shown, now, durations);
+        }
         if let Some(report) = entry.news() {
             self.shared.ports.reporter.report(report);
         }

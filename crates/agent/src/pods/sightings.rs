@@ -106,6 +106,7 @@ impl Pods {
             %uid,
             "This pod has no place here; it is stopped"
         );
+        self.shared.ports.metrics.jobs.orphans.inc();
         let known = self.admission.take_departed(uid);
         let facts = known.as_deref().map(PodFacts::of);
         let mut entry = self.new_entry(known.unwrap_or_else(|| Arc::new(pod_of(&observation))));

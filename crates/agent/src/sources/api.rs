@@ -60,6 +60,12 @@ impl Mirrors {
         self.by_static.get(uid)
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.static_of.len()
+    }
+
     /// The static pod that is shown by the mirror with this UID.
     #[must_use]
     pub fn shown_by(&self, uid: &str) -> Option<&PodUid> {

@@ -151,17 +151,3 @@ fn a_runtime_class_names_the_handler() {
     });
     assert_eq!(bed.line.handlers("web"), ["kata"]);
 }
-
-#[test]
-fn pull_secrets_are_named_when_a_pull_fails() {
-    let mut bed = Bed::in_cluster();
-    let pod = ApiPod::new("web", &[])
-        .spec("imagePullSecrets", json!([{"name": "login"}]))
-        .container("image", json!("registry.test/missing:1"));
-    bed.create(&pod);
-    bed.wait("its image is missed", seconds(20), |bed| {
-        bed.waiting_reason("uid-web")
-            .1
-            .contains("imagePullSecrets are not used yet")
-    });
-}

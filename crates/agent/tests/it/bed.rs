@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodStatus};
+use prometheus::Registry;
 use rubelet_agent::settings::HttpSource;
-use rubelet_agent::{AgentHandle, AgentPorts, AgentSettings, NodeNow};
+use rubelet_agent::{AgentHandle, AgentMetrics, AgentPorts, AgentSettings, NodeNow};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
 use rubelet_ports::api::PodReader;
@@ -85,6 +86,8 @@ pub(crate) struct Bed {
     events: Arc<Events>,
     running: Option<Running>,
     pub(crate) cluster: Option<Cluster>,
+    /// What this life of the agent counts.
+    pub(crate) registry: Registry,
 }
 
 /// The API server, for a node that has one.
@@ -134,6 +137,7 @@ impl Bed {
             http: SimHttp::new(&executor, dice("http"), history.clone()),
             history,
             cluster: None,
+            registry: Registry::new(),
             dialer: SimDialer::new(&executor, dice("dialer")),
             events: Arc::new(Events {
                 executor: executor.clone(),
@@ -228,6 +232,7 @@ impl Bed {
             },
         );
         let (api, objects, reporter) = self.cluster_ports(&life);
+        let registry = Registry::new();
         let ports = AgentPorts {
             clock,
             spawner: Arc::new(life.clone()),
@@ -247,7 +252,9 @@ impl Bed {
             objects,
             reporter,
             node: self.node.clone(),
+            metrics: Arc::new(AgentMetrics::register(&registry).unwrap()),
         };
+        self.registry = registry;
         let (handle, mut fatal) = rubelet_agent::start(ports, self.settings.clone());
         let (trace, executor) = (self.trace.clone(), self.executor.clone());
         self.executor.spawn(

@@ -17,6 +17,7 @@ mod health;
 mod hooks;
 mod line;
 mod memory;
+mod metrics;
 mod node_now;
 mod observer;
 mod probes;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenReview};
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
-use rubelet_apiserver::RateLimit;
+use prometheus::Registry;
+use rubelet_apiserver::{ApiServerMetrics, RateLimit};
 use rubelet_ports::api::{
     ApiErrorKind, EventWriter, LeaseKeeper, NodeReader, NodeWriter, ObjectReader, PodReader, PodWriter,
     Reviewer, TokenIssuer,
@@ -330,4 +331,58 @@ async fn a_server_that_is_gone_is_named_and_found_again() {
     let (answer, ()) = join!(api.pod("d", "p"), server);
     answer.unwrap();
     assert!(api.is_reachable());
+}
+
+#[tokio::test]
+async fn calls_are_counted_under_upstreams_names() {
+    let mut scene = Scene::new().await;
+    let registry = Registry::new();
+    let metrics = ApiServerMetrics::register(&registry).unwrap();
+    let kubeconfig = scene.kubeconfig(&json!({"token": "hunter2"}));
+    let api = connect(&kubeconfig, |options| options.metrics = Some(metrics)).unwrap();
+    let server = async {
+        scene.ask().await.json(&node());
+        scene.ask().await.fail(404, "NotFound", "none");
+    };
+    let calls = async { (api.node("n").await, api.node("gone").await) };
+    let ((found, missing), ()) = join!(calls, server);
+    assert!(found.is_ok() && missing.is_err());
+    scene.stop().await;
+    assert!(api.node("n").await.is_err());
+    let host = scene.address.to_string();
+    let counts: Vec<(String, f64)> = samples(&registry, "rest_client_requests_total")
+        .iter()
+        .map(|sample| {
+            assert_eq!(label(sample, "host"), host);
+            assert_eq!(label(sample, "method"), "GET");
+            (label(sample, "code").to_owned(), sample.get_counter().get_value())
+        })
+        .collect();
+    let expected = [("200", 1.0), ("404", 1.0), ("<error>", 1.0)];
+    assert_eq!(counts, expected.map(|(code, count)| (code.to_owned(), count)));
+    let count = |name: &str| {
+        let samples = samples(&registry, name);
+        samples
+            .iter()
+            .map(|sample| sample.get_histogram().get_sample_count())
+            .sum::<u64>()
+    };
+    assert_eq!(count("rest_client_request_duration_seconds"), 3);
+    assert_eq!(count("rest_client_request_size_bytes"), 3);
+    assert_eq!(count("rest_client_response_size_bytes"), 1);
+    // Heartbeats have no limit to wait for.
+    assert_eq!(count("rest_client_rate_limiter_duration_seconds"), 0);
+}
+
+fn samples(registry: &Registry, name: &str) -> Vec<prometheus::proto::Metric> {
+    let families = registry.gather();
+    let family = families.iter().find(|family| family.name() == name);
+    family
+        .map(|family| family.get_metric().to_vec())
+        .unwrap_or_default()
+}
+
+fn label<'a>(sample: &'a prometheus::proto::Metric, name: &str) -> &'a str {
+    let label = sample.get_label().iter().find(|label| label.name() == name);
+    label.map_or("", |label| label.value())
 }

@@ -10,6 +10,7 @@ mod definition;
 mod help;
 mod node_labels;
 mod own;
+mod shown;
 mod table;
 mod text;
 mod value;
@@ -22,6 +23,8 @@ pub use value::FlagValue;
 pub(crate) use configuration::apply as apply_to_configuration;
 pub(crate) use node_labels::problems as node_label_problems;
 pub(crate) use text::boolean;
+
+pub(crate) use shown::texts;
 
 /// Every flag, grouped as the help groups them.
 #[must_use]

@@ -37,8 +37,9 @@ const DNS: &str = "DNS of pods";
 const EVICTION: &str = "eviction";
 const PRESSURE: &str = "pressure on the node (nothing is evicted yet)";
 const HTTP: &str = "the HTTP server";
-const CREDENTIALS: &str = "credentials for images and image garbage collection";
-const DEBUGGING: &str = "profiles, flags and system logs over HTTP";
+const CREDENTIALS: &str = "credentials for images";
+const IMAGE_GARBAGE: &str = "image garbage collection";
+const DEBUGGING: &str = "profiles over HTTP";
 const FLEX_VOLUMES: &str = "Flexvolumes and statistics of volumes";
 const IMAGES: &str = "image pulls";
 const LOGGING: &str = "logging";
@@ -140,10 +141,10 @@ pub(super) static TABLE: &[SettingSupport] = &[
         PODS,
     ),
     works(Flag("--maximum-dead-containers", F::MaximumDeadContainers), PODS),
-    not_yet(Field("containerLogMaxSize"), LOG_ROTATION),
-    not_yet(Field("containerLogMaxFiles"), LOG_ROTATION),
-    not_yet(Field("containerLogMaxWorkers"), LOG_ROTATION),
-    not_yet(Field("containerLogMonitorInterval"), LOG_ROTATION),
+    works(Field("containerLogMaxSize"), LOG_ROTATION),
+    works(Field("containerLogMaxFiles"), LOG_ROTATION),
+    works(Field("containerLogMaxWorkers"), LOG_ROTATION),
+    works(Field("containerLogMonitorInterval"), LOG_ROTATION),
     refused("shutdownGracePeriod", SHUTDOWN, "more than zero"),
     not_yet(Field("shutdownGracePeriodCriticalPods"), SHUTDOWN),
     refused("shutdownGracePeriodByPodPriority", SHUTDOWN, "any entry"),
@@ -160,20 +161,20 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("maxParallelImagePulls"), IMAGES),
     works(Field("registryPullQPS"), IMAGES),
     works(Field("registryBurst"), IMAGES),
-    not_yet(Field("imagePullCredentialsVerificationPolicy"), CREDENTIALS),
-    not_yet(Field("preloadedImagesVerificationAllowlist"), CREDENTIALS),
-    not_yet(Field("imageMinimumGCAge"), CREDENTIALS),
-    not_yet(Field("imageMaximumGCAge"), CREDENTIALS),
-    not_yet(Field("imageGCHighThresholdPercent"), CREDENTIALS),
-    not_yet(Field("imageGCLowThresholdPercent"), CREDENTIALS),
-    not_yet(
+    works(Field("imagePullCredentialsVerificationPolicy"), CREDENTIALS),
+    works(Field("preloadedImagesVerificationAllowlist"), CREDENTIALS),
+    works(Field("imageMinimumGCAge"), IMAGE_GARBAGE),
+    works(Field("imageMaximumGCAge"), IMAGE_GARBAGE),
+    works(Field("imageGCHighThresholdPercent"), IMAGE_GARBAGE),
+    works(Field("imageGCLowThresholdPercent"), IMAGE_GARBAGE),
+    works(
         Flag(
             "--image-credential-provider-config",
             F::ImageCredentialProviderConfig,
         ),
         CREDENTIALS,
     ),
-    not_yet(
+    works(
         Flag(
             "--image-credential-provider-bin-dir",
             F::ImageCredentialProviderBinDir,
@@ -190,9 +191,9 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("enableDebuggingHandlers"), HTTP),
     not_yet(Field("enableContentionProfiling"), DEBUGGING),
     not_yet(Field("enableProfilingHandler"), DEBUGGING),
-    not_yet(Field("enableDebugFlagsHandler"), DEBUGGING),
-    not_yet(Field("enableSystemLogHandler"), DEBUGGING),
-    not_yet(Field("enableSystemLogQuery"), DEBUGGING),
+    works(Field("enableDebugFlagsHandler"), HTTP),
+    works(Field("enableSystemLogHandler"), HTTP),
+    works(Field("enableSystemLogQuery"), HTTP),
     works(Field("streamingConnectionIdleTimeout"), HTTP),
     not_yet(Field("showHiddenMetricsForVersion"), "metrics"),
     works(Field("authentication"), AUTH),

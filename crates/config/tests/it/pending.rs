@@ -162,11 +162,11 @@ fn values_other_than_the_default_are_named() {
     );
     check(
         &["--runtime-cgroups=/x", "--housekeeping-interval=1m"],
-        Some("containerLogMaxFiles: 7\ntracing: {samplingRatePerMillion: 3}\n"),
+        Some("maxOpenFiles: 7\ntracing: {samplingRatePerMillion: 3}\n"),
         &[
             "--runtime-cgroups",
             "--housekeeping-interval",
-            "containerLogMaxFiles",
+            "maxOpenFiles",
             "tracing",
         ],
     );
@@ -175,7 +175,7 @@ fn values_other_than_the_default_are_named() {
         Some("evictionHard: {memory.available: 1Gi}\nhairpinMode: none\nregisterNode: false\n"),
         &["hairpinMode"],
     );
-    check(&["--container-log-max-files=7"], None, &["containerLogMaxFiles"]);
+    check(&["--max-open-files=7"], None, &["maxOpenFiles"]);
     check(&["--vmodule=a=1"], None, &[]);
     check(&["--feature-gates=PodsAPI=false"], None, &["featureGates"]);
     check(

@@ -13,6 +13,7 @@ mod events;
 mod faults;
 mod lists;
 mod metrics;
+mod pull_progress;
 mod real_runtime;
 mod reconnect;
 mod redaction;

@@ -7,7 +7,8 @@ use futures_util::StreamExt;
 use prometheus::Registry;
 use rubelet_cri::{CriClient, CriMetrics, CriOptions};
 use rubelet_ports::{
-    ImageReader, ImageWriter, RuntimeError, RuntimeErrorKind as Kind, RuntimeReader, RuntimeWriter,
+    ImageReader, ImageWriter, PullProgress, RuntimeError, RuntimeErrorKind as Kind, RuntimeReader,
+    RuntimeWriter,
 };
 use rubelet_testkit::Scope;
 use rubelet_testkit::containerd::{Containerd, Flavour};
@@ -81,6 +82,7 @@ pub(crate) async fn readers(test: &str, flavour: Flavour) -> Result<Seen> {
     ensure!(client.list_container_stats(None).await?.is_empty());
     ensure!(client.list_pod_sandbox_stats(None).await?.is_empty());
     ensure!(!client.image_fs_info().await?.image_filesystems.is_empty());
+    ensure!(client.ingests().await?.is_empty());
 
     let images = client.list_images(None).await?;
     let image = images.first().context("the test bed imports one image")?;

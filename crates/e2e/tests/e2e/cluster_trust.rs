@@ -14,8 +14,8 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PublicKe
 use rubelet_testkit::cluster::{Cluster, NAMESPACE};
 use rubelet_testkit::control_plane::Options;
 use rubelet_testkit::in_scope;
-use rubelet_testkit::node::{Kubelet, PodFacts as _};
 use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, shell, with};
+use rubelet_testkit::node::{Kubelet, PodFacts as _};
 use serde_json::{Value, json};
 
 const SIGNER: &str = "example.com/signer";

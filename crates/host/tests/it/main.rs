@@ -7,6 +7,7 @@
 )]
 
 mod files;
+mod log_growth;
 mod signals;
 mod trees;
 mod volumes;

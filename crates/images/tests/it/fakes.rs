@@ -25,6 +25,12 @@ pub(crate) struct ManualClock {
 }
 
 impl ManualClock {
+    pub(crate) fn new() -> Self {
+        Self {
+            elapsed: watch::Sender::new(Duration::ZERO),
+        }
+    }
+
     pub(crate) fn advance(&self, by: Duration) {
         self.elapsed.send_modify(|elapsed| *elapsed += by);
     }
@@ -61,6 +67,10 @@ struct ServiceState {
     blind_after_pull: bool,
     pulled: Vec<v1::ImageSpec>,
     sandboxes: Vec<Option<v1::PodSandboxConfig>>,
+    /// Images that need one of these passwords.
+    passwords: BTreeMap<String, Vec<String>>,
+    /// Passwords that were shown, in order.
+    shown: Vec<Option<String>>,
     in_flight: usize,
     most_in_flight: usize,
 }
@@ -98,6 +108,21 @@ impl FakeService {
 
     pub(crate) fn pulls(&self) -> Vec<String> {
         self.with(|state| state.pulled.iter().map(|spec| spec.image.clone()).collect())
+    }
+
+    /// The registry gives this image for these passwords only.
+    pub(crate) fn protect(&self, name: &str, passwords: &[&str]) {
+        let passwords = passwords.iter().map(|password| (*password).to_owned()).collect();
+        self.with(|state| state.passwords.insert(name.to_owned(), passwords));
+    }
+
+    /// The passwords that pulls showed since the last time.
+    pub(crate) fn shown(&self) -> Vec<Option<String>> {
+        self.with(|state| std::mem::take(&mut state.shown))
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.with(|state| state.images.remove(name));
     }
 
     pub(crate) fn last_pull(&self) -> (v1::ImageSpec, Option<v1::PodSandboxConfig>) {
@@ -168,8 +193,9 @@ impl ImageWriter for FakeService {
         auth: Option<v1::AuthConfig>,
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, RuntimeError> {
-        assert!(auth.is_none(), "nobody has credentials yet");
+        let password = auth.map(|auth| auth.password);
         self.with(|state| {
+            state.shown.push(password.clone());
             state.pulled.push(image.clone());
             state.sandboxes.push(sandbox_config);
             state.in_flight += 1;
@@ -183,6 +209,15 @@ impl ImageWriter for FakeService {
         self.with(|state| {
             if let Some(error) = &state.pull_error {
                 return Err(error.clone());
+            }
+            if let Some(passwords) = state.passwords.get(&image.image)
+                && !password
+                    .as_ref()
+                    .is_some_and(|password| passwords.contains(password))
+            {
+                let shown = password.unwrap_or_default();
+                let message = format!("401 Unauthorized for password {shown}");
+                return Err(runtime_error(RuntimeErrorKind::Unknown, &message));
             }
             let Some(found) = state.registry.get(&image.image).cloned() else {
                 return Err(runtime_error(RuntimeErrorKind::NotFound, "no such image"));
@@ -239,13 +274,20 @@ impl Bench {
     }
 
     fn new(settings: ImagesSettings, slow: Option<Semaphore>) -> Self {
+        Self::built(settings, slow, |images, _, _| images)
+    }
+
+    /// With credentials, records or both.
+    pub(crate) fn built(
+        settings: ImagesSettings,
+        slow: Option<Semaphore>,
+        build: impl FnOnce(Images, &Arc<FakeService>, &Arc<ManualClock>) -> Images,
+    ) -> Self {
         let service = Arc::new(FakeService {
             state: Mutex::default(),
             slow,
         });
-        let clock = Arc::new(ManualClock {
-            elapsed: watch::Sender::new(Duration::ZERO),
-        });
+        let clock = Arc::new(ManualClock::new());
         let events = Arc::new(RecordedEvents::default());
         let images = Images::new(
             settings,
@@ -254,6 +296,7 @@ impl Bench {
             Arc::clone(&clock) as Arc<dyn Clock>,
             Arc::clone(&events) as Arc<dyn EventRecorder>,
         );
+        let images = build(images, &service, &clock);
         Self {
             images: Arc::new(images),
             service,

@@ -37,6 +37,24 @@ async fn a_healthy_node_is_created_ready() {
     );
 }
 
+/// What a metric without labels says.
+fn gauge(bed: &Bed, name: &str) -> f64 {
+    let families = bed.registry.gather();
+    let family = families.iter().find(|family| family.name() == name);
+    family.map_or(f64::NAN, |family| family.get_metric()[0].get_gauge().get_value())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_start_of_a_new_node_is_measured() {
+    let bed = Bed::well();
+    let _running = bed.start();
+    bed.until_ready().await;
+    let before = "kubelet_node_startup_pre_kubelet_duration_seconds";
+    assert_eq!(gauge(&bed, before), 60.0);
+    let total = gauge(&bed, "kubelet_node_startup_duration_seconds");
+    assert!((60.0..120.0).contains(&total), "{total}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_existing_node_is_taken_over() {
     let mut bed = Bed::well();

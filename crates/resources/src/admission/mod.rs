@@ -86,6 +86,8 @@ pub enum Judgement {
     Preempts {
         holding: Holding,
         victims: Vec<PodUid>,
+        /// The first resource that there is not enough of.
+        scarce: String,
     },
     Refused(Refusal),
     /// Nothing but the node's labels speaks against it, and they may be newer than what is known of them.
@@ -146,7 +148,12 @@ impl NodeTerms {
         if victims.is_empty() {
             Judgement::Fits(holding)
         } else {
-            Judgement::Preempts { holding, victims }
+            let scarce = shortages.first().map(|shortage| shortage.resource.clone());
+            Judgement::Preempts {
+                holding,
+                victims,
+                scarce: scarce.unwrap_or_default(),
+            }
         }
     }
 

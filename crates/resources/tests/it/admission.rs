@@ -483,7 +483,7 @@ proptest! {
             let view = NodeView::default();
             match terms.judge(&uid, &read(&value), &ledger, RuntimeFeatures::default(), &view) {
                 Judgement::Fits(holding) => ledger.reserve(uid, holding),
-                Judgement::Preempts { holding, victims } => {
+                Judgement::Preempts { holding, victims, .. } => {
                     for victim in victims {
                         prop_assert!(ledger.release(&victim));
                     }

@@ -9,7 +9,7 @@ pub(crate) struct VmoduleRule {
     pub(crate) verbosity: u32,
 }
 
-/// The verbosity in force.
+/// The verbosity that the settings ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verbosity {
     pub(crate) general: u32,
@@ -17,20 +17,20 @@ pub(crate) struct Verbosity {
 }
 
 impl Verbosity {
-    pub(super) fn enables(&self, metadata: &Metadata<'_>) -> bool {
+    pub(super) fn enables(&self, metadata: &Metadata<'_>, general: u32) -> bool {
         let needed =
             level_verbosity(*metadata.level()) + foreign_verbosity(metadata.target(), *metadata.level());
-        needed <= self.of_file(metadata.file().unwrap_or_default())
+        needed <= self.of_file(metadata.file().unwrap_or_default(), general)
     }
 
-    fn of_file(&self, path: &str) -> u32 {
+    fn of_file(&self, path: &str, general: u32) -> u32 {
         let name = path.rsplit('/').next().unwrap_or_default();
         let stem = name.strip_suffix(".rs").unwrap_or(name);
         let rule = self
             .vmodule
             .iter()
             .find(|rule| matches(rule.file_pattern.as_bytes(), stem.as_bytes()));
-        rule.map_or(self.general, |rule| rule.verbosity)
+        rule.map_or(general, |rule| rule.verbosity)
     }
 }
 
@@ -94,7 +94,9 @@ mod tests {
             general: 2,
             vmodule: vec![rule("main", 6), rule("pod_*", 0), rule("?ri", 4)],
         };
-        let check = |path: &str, expect: u32| assert_eq!(verbosity.of_file(path), expect, "{path}");
+        let check = |path: &str, expect: u32| {
+            assert_eq!(verbosity.of_file(path, verbosity.general), expect, "{path}");
+        };
         check("crates/rubelet/src/main.rs", 6);
         check("src/pod_worker.rs", 0);
         check("src/cri.rs", 4);

@@ -6,6 +6,7 @@ mod filter;
 mod format;
 
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
@@ -13,10 +14,23 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 pub(crate) use filter::{Verbosity, VmoduleRule};
 pub(crate) use format::Format;
 
+/// What `-v` says, or what was put in its place since. A process has one log.
+static GENERAL: AtomicU32 = AtomicU32::new(0);
+
+/// Changes what `-v` has said; `--vmodule` stays.
+pub(crate) fn set_verbosity(general: u32) {
+    GENERAL.store(general, Ordering::Relaxed);
+    // Places in the code remember whether anybody wants their lines.
+    tracing::callsite::rebuild_interest_cache();
+}
+
 /// Installs the log for the whole process.
 pub(crate) fn init(format: Format, verbosity: Verbosity) -> Result<(), TryInitError> {
+    GENERAL.store(verbosity.general, Ordering::Relaxed);
     let lines = format::Lines::new(format, io::stderr);
-    let filter = tracing_subscriber::filter::filter_fn(move |metadata| verbosity.enables(metadata));
+    let filter = tracing_subscriber::filter::filter_fn(move |metadata| {
+        verbosity.enables(metadata, GENERAL.load(Ordering::Relaxed))
+    });
     tracing_subscriber::registry()
         .with(lines.with_filter(filter))
         .try_init()

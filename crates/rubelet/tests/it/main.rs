@@ -11,6 +11,8 @@ mod bandwidth;
 mod command_line;
 mod demo;
 mod lifecycle;
+mod log_rotation;
+mod metrics;
 mod pods;
 mod server;
 mod volumes;

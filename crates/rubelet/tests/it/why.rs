@@ -110,6 +110,23 @@ fn it_says_what_each_pod_waits_for() {
             (Some(1), "rubelet why: no pod has the uid \"nobody\"\n")
         );
 
+        // A pull tells its time.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+        bed.containerd
+            .route_registry("silent.test", &silent.local_addr()?.to_string())?;
+        let container = with(server("main", &[]), "image", json!("silent.test/app:1"));
+        let container = with(container, "imagePullPolicy", json!("IfNotPresent"));
+        bed.node.write("slow", &pod("slow").container(container).json())?;
+        let words = "image silent.test/app:1 for container main: pulling for ";
+        wait_for("the pull is told", DEADLINE, || {
+            let told = why_json(root, &["slow", "-o", "json"])?;
+            let what = told[0]["waitsFor"]["what"]
+                .as_str()
+                .context("it waits for nothing")?;
+            ensure!(what.starts_with(words) && what.ends_with(" s"), "{what}");
+            Ok(())
+        })?;
+
         // A socket that a killed rubelet leaves is nobody's, and the next one's.
         bed.node.kill_nine()?;
         let (code, _, errors) = why(root, &[])?;

@@ -34,6 +34,12 @@ pub(super) fn verb(method: &Method) -> &'static str {
     }
 }
 
+/// Whether a path reaches into a pod. Upstream lets in whoever may `get`, because browsers open WebSockets by GET.
+pub(super) fn is_session(path: &str) -> bool {
+    let first = path.trim_start_matches('/').split('/').next();
+    matches!(first, Some("exec" | "attach" | "run" | "portForward"))
+}
+
 /// Whoever may use one of these subresources of the node may have what is at this path; they are tried in this order.
 pub(super) fn subresources(path: &str) -> &'static [&'static str] {
     const TABLE: &[(&str, &[&str])] = &[

@@ -24,7 +24,9 @@ use crate::connection::Peer;
 use crate::response::{Answer, text, unauthorized};
 use authentication::Authenticator;
 pub(crate) use authentication::ClientAuthorities;
-use authorization::{AccessReviews, Authorizer, Decision, RESOURCE, VerdictTimes, subresources, verb};
+use authorization::{
+    AccessReviews, Authorizer, Decision, RESOURCE, VerdictTimes, is_session, subresources, verb,
+};
 use tokens::TokenReviews;
 pub(crate) use tokens::protocols_without_token;
 
@@ -72,6 +74,8 @@ pub(crate) fn open_doors(configuration: &KubeletConfiguration) -> Vec<&'static s
 pub(crate) struct Access {
     authenticator: Authenticator,
     authorizer: Authorizer,
+    /// Whether reaching into a container is creating something, whatever the method.
+    sessions_need_create: bool,
     /// Told once: whoever may connect could else fill the log. Held for a comparison, never across an await.
     last_refusal: Mutex<String>,
 }
@@ -117,6 +121,7 @@ impl Access {
                 clock: Arc::clone(clock),
             },
             authorizer,
+            sessions_need_create: settings.rubelet().sessions_need_create,
             last_refusal: Mutex::default(),
         }
     }
@@ -130,7 +135,11 @@ impl Access {
                 return Err(unauthorized());
             }
         };
-        let verb = verb(&request.method);
+        let verb = if self.sessions_need_create && is_session(path) {
+            "create"
+        } else {
+            verb(&request.method)
+        };
         let subresources = subresources(path);
         for subresource in subresources {
             match self.authorizer.decide(&user, verb, subresource).await {

@@ -1,17 +1,25 @@
 //! Copying a log to a client, once or for as long as its container runs.
 //!
 //! Owns the loop of one request. It ends when everything asked for was sent, when the container has ended and its file is read
-//! to the end, when the client goes, or when the server stops.
+//! to the end, when the client goes, or when the server stops. Whoever follows reads each file of a log that is rotated to its
+//! end, and then the one that was written after it, however many there are by then:
+//!
+//! ```text
+//!            end of file         rotated away             nobody writes to it, read to the end
+//!  copying ───────────► newest ───────────────► rotated ──────────────────────────────────────► copying the next
+//!      ▲ grown │                                  │ the runtime has not let go of it
+//!      └───────┘                                  └──► copying
+//! ```
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use rubelet_ports::{FileReader, PodView, WatchStream};
+use rubelet_ports::{Growth, LogFileReader, PodView};
 use tokio::sync::mpsc;
 
-use super::file::LogFile;
+use super::file::{LogFile, Place};
 use super::locate::status_of;
 use super::options::LogOptions;
 use super::transcript::{Progress, Transcript};
@@ -19,6 +27,11 @@ use crate::stopping::Stopping;
 
 /// How often a silent container is looked at: its end changes no file.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A log that grows all the time is read no more often than this.
+const GROWTH_PACE: Duration = Duration::from_millis(10);
+/// The runtime lets go of a file a moment after it has made the next one; the pause between looks, and how many there are.
+const LETTING_GO_PAUSE: Duration = Duration::from_millis(20);
+const LETTING_GO_LOOKS: u32 = 250;
 
 /// What is needed to go on at the end of the file.
 pub(super) struct Followed {
@@ -27,11 +40,16 @@ pub(super) struct Followed {
     pub(super) container: String,
     /// With the runtime's name before it.
     pub(super) container_id: String,
-    pub(super) files: Arc<dyn FileReader>,
+    pub(super) log_files: Arc<dyn LogFileReader>,
     pub(super) stopping: Stopping,
 }
 
 impl Followed {
+    /// Whether the runtime may still write to a file that was rotated away.
+    async fn is_written(&self, path: &Path) -> bool {
+        self.log_files.is_written(path).await.unwrap_or(false)
+    }
+
     /// Whether more may come. An agent that does not answer says nothing about the container.
     async fn runs(&self) -> bool {
         let Ok(pods) = self.pods.pods().await else {
@@ -99,8 +117,8 @@ impl Copying {
                 ))
             })?,
         };
-        let mut hints: Option<WatchStream> = None;
         let mut ran = true;
+        let mut letting_go_looks = 0;
         loop {
             if self.copy_to_the_end(&mut offset).await? == Progress::Done {
                 return Ok(());
@@ -108,33 +126,80 @@ impl Copying {
             let Some(followed) = &self.followed else {
                 return self.finish().await;
             };
-            if !ran {
-                // What was written before its end has been read since.
-                return self.finish().await;
-            }
-            if let Some(successor) = self.file.successor().await {
-                // Something may have been written between the look at the old file and the one at the new.
-                if self.copy_to_the_end(&mut offset).await? == Progress::Done {
-                    return Ok(());
+            match self.file.place().await.map_err(|error| self.unreadable(&error))? {
+                // A container's last words may still be on their way through the runtime when it has ended.
+                Place::Newest if !ran && letting_go_looks < LETTING_GO_LOOKS => {
+                    let is_written = followed.is_written(self.file.path()).await;
+                    letting_go_looks = if is_written {
+                        letting_go_looks + 1
+                    } else {
+                        LETTING_GO_LOOKS
+                    };
+                    if is_written {
+                        self.pause(LETTING_GO_PAUSE).await?;
+                    }
                 }
-                self.file = successor;
-                self.transcript.begin_file();
-                offset = 0;
-                continue;
-            }
-            ran = followed.runs().await;
-            if ran {
-                self.wait(&mut hints).await?;
+                Place::Newest if !ran => return self.finish().await,
+                Place::Newest => {
+                    // What was written before its end is read once more.
+                    ran = followed.runs().await;
+                    if ran {
+                        self.wait_for_growth(offset).await?;
+                    }
+                }
+                Place::RotatedTo(path)
+                    if letting_go_looks < LETTING_GO_LOOKS && followed.is_written(&path).await =>
+                {
+                    letting_go_looks += 1;
+                    self.pause(LETTING_GO_PAUSE).await?;
+                }
+                Place::RotatedTo(_) | Place::Gone => {
+                    // Something may have been written between the last reading and the look.
+                    if self.copy_to_the_end(&mut offset).await? == Progress::Done {
+                        return Ok(());
+                    }
+                    if self.begin_successor().await? {
+                        (offset, letting_go_looks) = (0, 0);
+                    } else if ran {
+                        ran = self.runs().await;
+                        self.pause(LETTING_GO_PAUSE).await?;
+                    } else {
+                        return self.finish().await;
+                    }
+                }
             }
         }
     }
 
+    async fn runs(&self) -> bool {
+        match &self.followed {
+            Some(followed) => followed.runs().await,
+            None => false,
+        }
+    }
+
+    /// Goes on with the file that was written next, if there is one.
+    async fn begin_successor(&mut self) -> Result<bool, Ended> {
+        let successor = self.file.successor().await;
+        let Some(successor) = successor.map_err(|error| self.unreadable(&error))? else {
+            return Ok(false);
+        };
+        // Runtimes write whole lines; half a line is all that is left of a file that was cut off.
+        self.finish().await?;
+        self.transcript.begin_file();
+        self.file = successor;
+        Ok(true)
+    }
+
+    fn unreadable(&self, error: &std::io::Error) -> Ended {
+        let path = self.file.path();
+        Ended::Failed(format!("failed to read log file {path:?}: {error}"))
+    }
+
     async fn copy_to_the_end(&mut self, offset: &mut u64) -> Result<Progress, Ended> {
         loop {
-            let piece = self.file.read_at(*offset).await.map_err(|error| {
-                let path = self.file.path();
-                Ended::Failed(format!("failed to read log file {path:?}: {error}"))
-            })?;
+            let piece = self.file.read_at(*offset).await;
+            let piece = piece.map_err(|error| self.unreadable(&error))?;
             if piece.is_empty() {
                 return Ok(Progress::More);
             }
@@ -163,35 +228,34 @@ impl Copying {
     }
 
     /// Until the file may have changed, or it is time to look at the container.
-    async fn wait(&mut self, hints: &mut Option<WatchStream>) -> Result<(), Ended> {
+    async fn wait_for_growth(&mut self, offset: u64) -> Result<(), Ended> {
+        let Some(followed) = &self.followed else {
+            return Err(Ended::Complete);
+        };
+        let growth = followed.log_files.growth(Growth {
+            path: self.file.path().to_owned(),
+            identity: Some(self.file.identity()),
+            size_bytes: offset.saturating_add(1),
+            pace: GROWTH_PACE,
+        });
+        self.wait(growth, LOOK_INTERVAL).await
+    }
+
+    async fn pause(&mut self, duration: Duration) -> Result<(), Ended> {
+        self.wait(std::future::pending(), duration).await
+    }
+
+    async fn wait(&mut self, news: impl Future<Output = ()>, limit: Duration) -> Result<(), Ended> {
         let Some(followed) = &mut self.followed else {
             return Err(Ended::Complete);
         };
-        if hints.is_none()
-            && let Some(directory) = self.file.path().parent()
-        {
-            // The first hint comes when the watch stands: the file is then read once more, so that nothing is missed.
-            *hints = Some(followed.files.watch(directory));
-        }
-        let hint = async {
-            match hints {
-                Some(hints) => hints.next().await,
-                None => std::future::pending().await,
-            }
-        };
-        let is_watched = tokio::select! {
+        tokio::select! {
             biased;
-            () = self.sender.closed() => return Err(Ended::Abandoned),
-            () = followed.stopping.begun() => return Err(Ended::Abandoned),
+            () = self.sender.closed() => Err(Ended::Abandoned),
+            () = followed.stopping.begun() => Err(Ended::Abandoned),
             // Cancel-safe: the file is read again in any case.
-            hint = hint => matches!(hint, Some(Ok(_))),
-            () = tokio::time::sleep(LOOK_INTERVAL) => true,
-        };
-        if !is_watched {
-            // Without a watch the interval alone is left: it must not turn without a pause.
-            tokio::time::sleep(LOOK_INTERVAL).await;
-            *hints = None;
+            () = news => Ok(()),
+            () = tokio::time::sleep(limit) => Ok(()),
         }
-        Ok(())
     }
 }

@@ -1,27 +1,57 @@
-//! An open log file, read in pieces at given places.
+//! An open log file, read in pieces at given places, and the files that were written after it.
 //!
 //! Owns the blocking calls: each has a deadline, and a bounded number of them is under way. What the bytes mean is not known
-//! here.
+//! here. A file is known by its inode: it may be renamed, compressed and removed while it is read, and is read to its end all
+//! the same.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use flate2::read::MultiGzDecoder;
+use rubelet_lifecycle::log_rotation::LogNames;
+use rubelet_ports::FileIdentity;
 use tokio::sync::Semaphore;
 
 /// How much is read at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// Files are renamed, compressed and removed while they are looked for; so often the look is repeated.
+const LOOKS: usize = 10;
+/// What the kernel adds to the name of a file that has none any more.
+const DELETED: &str = " (deleted)";
 
 pub(super) struct LogFile {
-    /// Without symlinks.
+    /// The path of the log, without symlinks, whatever name this file has by now.
     path: PathBuf,
-    file: Arc<File>,
-    identity: (u64, u64),
+    content: Content,
+    identity: FileIdentity,
     calls: Arc<Semaphore>,
+}
+
+#[derive(Clone)]
+enum Content {
+    Plain(Arc<File>),
+    /// Read from its beginning to its end, once. The stem says which file of the log it is.
+    Compressed {
+        decoder: Arc<Mutex<MultiGzDecoder<File>>>,
+        stem: String,
+    },
+}
+
+/// Where a file stands among those of its log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is the log.
+    Newest,
+    /// It was rotated away, and has this path.
+    RotatedTo(PathBuf),
+    /// It was rotated away, and is compressed or removed since: nobody writes to it any more.
+    Gone,
 }
 
 impl LogFile {
@@ -31,12 +61,13 @@ impl LogFile {
         let resolved = call(&calls, move || fs::canonicalize(asked)).await;
         let path = resolved
             .map_err(|error| format!("failed to try resolving symlinks in path {path:?}: {error}"))?;
-        let opened = open(path.clone(), &calls).await;
+        let live = path.clone();
+        let opened = call(&calls, move || open(&live)).await;
         let (file, identity) =
             opened.map_err(|error| format!("failed to open log file {path:?}: {error}"))?;
         Ok(Self {
             path,
-            file: Arc::new(file),
+            content: Content::Plain(Arc::new(file)),
             identity,
             calls,
         })
@@ -46,12 +77,23 @@ impl LogFile {
         &self.path
     }
 
-    /// The bytes from `offset` on, as many as one piece holds; none at the end.
+    pub(super) fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+
+    /// The bytes from `offset` on, as many as one piece holds; none at the end. A compressed file gives its bytes in order,
+    /// whatever the offset.
     pub(super) async fn read_at(&self, offset: u64) -> io::Result<Vec<u8>> {
-        let file = Arc::clone(&self.file);
+        let content = self.content.clone();
         call(&self.calls, move || {
             let mut piece = vec![0; PIECE_BYTES];
-            let length = file.read_at(&mut piece, offset)?;
+            let length = match content {
+                Content::Plain(file) => file.read_at(&mut piece, offset)?,
+                Content::Compressed { decoder, .. } => decoder
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .read(&mut piece)?,
+            };
             piece.truncate(length);
             Ok(piece)
         })
@@ -60,12 +102,15 @@ impl LogFile {
 
     /// Where the last `lines` complete lines begin. An incomplete line at the end is not counted.
     pub(super) async fn start_of_last(&self, lines: u64) -> io::Result<u64> {
-        let file = Arc::clone(&self.file);
-        let mut end = call(&self.calls, move || Ok(file.metadata()?.len())).await?;
+        let Content::Plain(file) = &self.content else {
+            return Ok(0);
+        };
+        let counted = Arc::clone(file);
+        let mut end = call(&self.calls, move || Ok(counted.metadata()?.len())).await?;
         let mut seen = 0;
         while end > 0 {
             let start = end.saturating_sub(PIECE_BYTES as u64);
-            let file = Arc::clone(&self.file);
+            let file = Arc::clone(file);
             let length = usize::try_from(end - start).unwrap_or(PIECE_BYTES);
             let piece = call(&self.calls, move || {
                 let mut piece = vec![0; length];
@@ -85,33 +130,130 @@ impl LogFile {
         Ok(0)
     }
 
-    /// The file that has the path now, if it is another one than this.
-    pub(super) async fn successor(&self) -> Option<Self> {
-        let path = self.path.clone();
-        let found = call(&self.calls, move || fs::metadata(path)).await.ok()?;
-        if (found.dev(), found.ino()) == self.identity {
-            return None;
-        }
-        let (file, identity) = open(self.path.clone(), &self.calls).await.ok()?;
-        Some(Self {
+    pub(super) async fn place(&self) -> io::Result<Place> {
+        let (path, identity, content) = (self.path.clone(), self.identity, self.content.clone());
+        call(&self.calls, move || place(&path, identity, &content)).await
+    }
+
+    /// The file that was written after this one, which was rotated away; nothing while the runtime has not made it yet.
+    pub(super) async fn successor(&self) -> io::Result<Option<Self>> {
+        let (path, identity, content) = (self.path.clone(), self.identity, self.content.clone());
+        let next = call(&self.calls, move || successor(&path, identity, &content)).await?;
+        Ok(next.map(|(content, identity)| Self {
             path: self.path.clone(),
-            file: Arc::new(file),
+            content,
             identity,
             calls: Arc::clone(&self.calls),
-        })
+        }))
     }
 }
 
-async fn open(path: PathBuf, calls: &Arc<Semaphore>) -> io::Result<(File, (u64, u64))> {
-    call(calls, move || {
-        let file = File::open(path)?;
-        let found = file.metadata()?;
-        if !found.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+fn open(path: &Path) -> io::Result<(File, FileIdentity)> {
+    let file = File::open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    Ok((file, identity_of(&found)))
+}
+
+fn identity_of(found: &fs::Metadata) -> FileIdentity {
+    FileIdentity {
+        device: found.dev(),
+        inode: found.ino(),
+    }
+}
+
+fn place(log: &Path, identity: FileIdentity, content: &Content) -> io::Result<Place> {
+    let Content::Plain(file) = content else {
+        return Ok(Place::Gone);
+    };
+    let has = |path: &Path| fs::metadata(path).is_ok_and(|found| identity_of(&found) == identity);
+    for _ in 0..LOOKS {
+        if has(log) {
+            return Ok(Place::Newest);
         }
-        Ok((file, (found.dev(), found.ino())))
-    })
-    .await
+        let name = name_now(file)?;
+        if name.to_string_lossy().ends_with(DELETED) {
+            return Ok(Place::Gone);
+        }
+        if name != log && has(&name) {
+            return Ok(Place::RotatedTo(name));
+        }
+    }
+    Err(io::Error::other("the file changes its name all the time"))
+}
+
+/// The name that the kernel knows an open file by, also after it was renamed.
+fn name_now(file: &File) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn successor(
+    log: &Path,
+    identity: FileIdentity,
+    content: &Content,
+) -> io::Result<Option<(Content, FileIdentity)>> {
+    let (Some(directory), Some(log_name)) = (log.parent(), log.file_name().and_then(|name| name.to_str()))
+    else {
+        return Ok(None);
+    };
+    let own_name = match content {
+        Content::Plain(file) => {
+            let name = name_now(file)?;
+            let name = name
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            name.strip_suffix(DELETED).map_or(name.clone(), str::to_owned)
+        }
+        Content::Compressed { stem, .. } => format!("{log_name}.{stem}"),
+    };
+    for _ in 0..LOOKS {
+        let present = names_in(directory)?;
+        let names = LogNames {
+            log: log_name,
+            present: &present,
+            compressing: None,
+        };
+        // A log that somebody removed under its own name has no place among the rotated ones.
+        let next = names.stem_of(&own_name).and_then(|stem| names.next_after(stem));
+        let path = next.map_or(log.to_owned(), |next| directory.join(next.name));
+        let (file, found) = match open(&path) {
+            Ok(opened) => opened,
+            // Compressed or removed since the look; a log that is missing is being made.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && next.is_some() => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if found == identity {
+            return Ok(None);
+        }
+        // The log itself may have been rotated away between the look and the opening: then it is not the next one, perhaps.
+        if next.is_none() && names_in(directory)? != present {
+            continue;
+        }
+        let content = match next {
+            Some(next) if next.is_compressed => Content::Compressed {
+                decoder: Arc::new(Mutex::new(MultiGzDecoder::new(file))),
+                stem: next.stem.to_owned(),
+            },
+            Some(_) | None => Content::Plain(Arc::new(file)),
+        };
+        return Ok(Some((content, found)));
+    }
+    // Rotated all the time: asked again soon.
+    Ok(None)
+}
+
+fn names_in(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        names.extend(entry?.file_name().into_string());
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// One blocking call. One that hangs keeps its place until the kernel lets it go.

@@ -18,7 +18,7 @@ pub(super) struct Located {
     restart_count: Option<i32>,
 }
 
-pub(super) fn has_container(pod: &Pod, name: &str) -> bool {
+pub(crate) fn has_container(pod: &Pod, name: &str) -> bool {
     pod.spec.as_ref().is_some_and(|spec| {
         let ephemeral = spec.ephemeral_containers.iter().flatten();
         spec.containers.iter().any(|container| container.name == name)

@@ -1,7 +1,8 @@
 //! `/containerLogs/{namespace}/{pod}/{container}`.
 //!
 //! Owns the way from a request to the bytes of a log file: what is asked, which file that is, and copying it. Memory is bounded
-//! whatever the file holds. Files that were rotated away are not looked at, as upstream does not.
+//! whatever the file holds. Files that were rotated away before the request are not looked at, as upstream does not; those that
+//! are rotated away while somebody follows are read to their end.
 
 mod copy;
 mod file;
@@ -14,14 +15,15 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use rubelet_config::{Gate, Settings};
-use rubelet_ports::{Clock, FileReader, PodView};
+use rubelet_ports::{Clock, LogFileReader, PodView};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::response::{Answer, stream, text};
 use crate::stopping::Stopping;
 use copy::{Copying, Followed};
 use file::LogFile;
-use locate::{has_container, locate, log_file_of};
+pub(crate) use locate::has_container;
+use locate::{locate, log_file_of};
 use options::{LogOptions, OptionsProblem};
 
 /// Reads of log files that may be under way at a time; a hung disk holds no more threads than this.
@@ -32,9 +34,9 @@ const PIECES_UNDER_WAY: usize = 2;
 /// The container that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogTarget<'a> {
-    namespace: &'a str,
-    pod: &'a str,
-    container: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) pod: &'a str,
+    pub(crate) container: &'a str,
 }
 
 impl<'a> LogTarget<'a> {
@@ -53,7 +55,7 @@ impl<'a> LogTarget<'a> {
 /// Reads the logs of the node's containers.
 pub(crate) struct ContainerLogs {
     logs_dir: PathBuf,
-    files: Arc<dyn FileReader>,
+    log_files: Arc<dyn LogFileReader>,
     clock: Arc<dyn Clock>,
     /// Whether one stream may be asked for alone.
     split_streams: bool,
@@ -61,10 +63,10 @@ pub(crate) struct ContainerLogs {
 }
 
 impl ContainerLogs {
-    pub(crate) fn new(settings: &Settings, files: Arc<dyn FileReader>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(settings: &Settings, log_files: Arc<dyn LogFileReader>, clock: Arc<dyn Clock>) -> Self {
         Self {
             logs_dir: PathBuf::from(&settings.configuration().pod_logs_dir),
-            files,
+            log_files,
             clock,
             split_streams: settings.gates().enabled(Gate::PodLogsQuerySplitStreams),
             reads: Arc::new(Semaphore::new(READS_AT_A_TIME)),
@@ -143,7 +145,7 @@ impl ContainerLogs {
             pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
             container: container.to_owned(),
             container_id: located.id.clone(),
-            files: Arc::clone(&self.files),
+            log_files: Arc::clone(&self.log_files),
             stopping: stopping.clone(),
         });
         let (sender, receiver) = mpsc::channel(PIECES_UNDER_WAY);

@@ -116,7 +116,38 @@ impl LogOptions {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Any query is taken, refused or not understood, and what is taken keeps the rules.
+        #[test]
+        fn no_query_upsets_it(
+            pairs in prop::collection::vec(
+                (
+                    prop_oneof![
+                        Just("tailLines"), Just("tail"), Just("limitBytes"), Just("sinceSeconds"), Just("sinceTime"),
+                        Just("stream"), Just("follow"), Just("previous"), Just("timestamps"), Just("%ff"), Just("")
+                    ],
+                    prop_oneof![
+                        "[-+]?[0-9]{1,25}", Just("2026-01-01T00:00:00Z".to_owned()), Just("Stderr".to_owned()),
+                        Just("true".to_owned()), "%[0-9a-f]{2}", "\\PC{0,10}"
+                    ],
+                ),
+                0..6,
+            ),
+            noise in "\\PC{0,20}",
+        ) {
+            let query: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            for query in [query.join("&"), query.join(";"), noise] {
+                if let Ok(options) = LogOptions::parse(&query, NOW) {
+                    prop_assert!(options.limit_bytes.is_none_or(|limit| limit > 0), "{query}");
+                    prop_assert!(options.single_stream.is_none() || options.tail_lines.is_none(), "{query}");
+                }
+            }
+        }
+    }
 
     const NOW: Timestamp = Timestamp::from_unix_seconds(1_000_000);
 

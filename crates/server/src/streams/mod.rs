@@ -1,21 +1,25 @@
 //! `exec`, `attach`, `portForward` and `run`: reaching into a pod.
 //!
 //! Owns the way from a request to a session of the runtime: what is asked, which container that is, the session's address, and the
-//! handing over of the client's connection. The bytes of a session are passed through as they are, SPDY and WebSocket alike. It
-//! must not change a pod in any other way, and must not show a session's address to anybody.
+//! handing over of the client's connection. The bytes of a session are passed through as they are, SPDY and WebSocket alike; only what
+//! no runtime speaks is translated. It must not change a pod in any other way, and must not show a session's address to anybody.
 
 mod address;
 mod options;
 mod runtime_side;
+mod spdy;
 mod splice;
 mod target;
+mod translate;
+mod way;
+mod websocket;
 
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -28,15 +32,17 @@ use rubelet_ports::{PodView, RuntimeError, RuntimeErrorKind, RuntimeWriter};
 use rubelet_wire::cri::v1;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::access::protocols_without_token;
+use crate::metrics::ServerMetrics;
 use crate::response::{Answer, Body, error_line, json, text};
 use crate::stopping::Stopping;
-use crate::upgrade::{can_upgrade, is_websocket};
+use crate::upgrade::can_upgrade;
 use address::StreamingAddress;
 use options::{Form, StreamOptions, ports};
 use runtime_side::{Opened, open};
 use splice::splice;
 use target::{Target, has_terminal, observe, running_container};
+use translate::{translate, tunnel};
+use way::Way;
 
 /// Sessions at a time; each holds two connections.
 const SESSIONS: usize = 1000;
@@ -150,7 +156,10 @@ pub(crate) struct Streams {
     pub(crate) pods: Arc<dyn PodView>,
     pub(crate) runtime: Arc<dyn RuntimeWriter>,
     idle_limit: Option<Duration>,
+    /// Gate `ExtendWebSocketsToKubelet`.
+    translates: bool,
     places: Arc<Semaphore>,
+    metrics: ServerMetrics,
     stopping: Stopping,
 }
 
@@ -160,13 +169,17 @@ impl Streams {
         pods: Arc<dyn PodView>,
         runtime: Arc<dyn RuntimeWriter>,
         idle_limit: Option<Duration>,
+        translates: bool,
+        metrics: ServerMetrics,
         stopping: Stopping,
     ) -> Self {
         Self {
             pods,
             runtime,
             idle_limit,
+            translates,
             places: Arc::new(Semaphore::new(SESSIONS)),
+            metrics,
             stopping,
         }
     }
@@ -196,37 +209,48 @@ impl Streams {
     ) -> Result<Answer, Problem> {
         let SessionRequest { head, body, upgrade } = request;
         let target = named(session, rest)?;
-        require_spoken_protocol(&head)?;
-        let address = match session {
-            Session::PortForward => self.prepare_port_forward(&target, &head).await?,
+        let way = Way::of(session, &head.headers, self.translates);
+        way.check(&head.headers)?;
+        let (address, wanted) = match session {
+            Session::PortForward => {
+                let address = self.prepare_port_forward(&target, &head, &way).await?;
+                (address, StreamOptions::default())
+            }
             Session::Attach => self.prepare_attach(&target, &head, body).await?,
             Session::Exec | Session::Run => self.prepare_exec(&target, &head, body).await?,
         };
         let address =
             StreamingAddress::parse(&address).map_err(|problem| Problem::line(problem.to_string()))?;
-        match open(&address, &head.method, &head.headers).await? {
-            Opened::Refused(answer) => Ok(answer),
-            Opened::Session(mut headers, runtime) => {
-                // The server writes its own.
-                headers.remove(DATE);
-                let (idle_limit, mut stopping) = (self.idle_limit, self.stopping.clone());
-                let takeover = Box::pin(async move {
-                    let _place = place;
-                    let client = match upgrade.await {
-                        Ok(client) => TokioIo::new(client),
-                        Err(error) => {
-                            return tracing::debug!(%error, "A client left before its session began");
-                        }
-                    };
-                    let end = splice(client, TokioIo::new(runtime), idle_limit, stopping.begun()).await;
-                    tracing::debug!(?session, ?end, "A session has ended");
-                });
-                let mut answer = Response::new(Body::handing_over(takeover));
-                *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                *answer.headers_mut() = headers;
-                Ok(answer)
-            }
+        if way != Way::PassedThrough {
+            self.metrics.translates(session);
         }
+        let (method, asked) = way.request(&head);
+        let (headers, runtime) = match open(&address, method, &asked).await? {
+            Opened::Refused(answer) => return Ok(answer),
+            Opened::Session(headers, runtime) => (headers, TokioIo::new(runtime)),
+        };
+        let headers = way.answer(&head.headers, headers)?;
+        let (idle_limit, mut stopping) = (self.idle_limit, self.stopping.clone());
+        let takeover = Box::pin(async move {
+            let _place = place;
+            let client = match upgrade.await {
+                Ok(client) => TokioIo::new(client),
+                Err(error) => {
+                    return tracing::debug!(%error, "A client left before its session began");
+                }
+            };
+            let stopping = stopping.begun();
+            let end = match way {
+                Way::PassedThrough => splice(client, runtime, idle_limit, stopping).await,
+                Way::Translated => translate(client, runtime, wanted, idle_limit, stopping).await,
+                Way::Tunnelled(_) => tunnel(client, runtime, idle_limit, stopping).await,
+            };
+            tracing::debug!(?session, ?end, "A session has ended");
+        });
+        let mut answer = Response::new(Body::handing_over(takeover));
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        *answer.headers_mut() = headers;
+        Ok(answer)
     }
 
     async fn prepare_exec(
@@ -234,7 +258,7 @@ impl Streams {
         target: &Target<'_>,
         head: &Parts,
         body: Incoming,
-    ) -> Result<String, Problem> {
+    ) -> Result<(String, StreamOptions), Problem> {
         let options = StreamOptions::of(&form(head, body).await?).map_err(Problem::bad_request)?;
         let (_, observed) = self.look(target).await?;
         let container = running_container(observed.as_deref(), target.container)
@@ -249,7 +273,8 @@ impl Streams {
             stderr: options.stderr,
         };
         let address = self.runtime.exec(request).await;
-        address.map_err(|error| Problem::of_runtime(&error))
+        let address = address.map_err(|error| Problem::of_runtime(&error))?;
+        Ok((address, options))
     }
 
     async fn prepare_attach(
@@ -257,7 +282,7 @@ impl Streams {
         target: &Target<'_>,
         head: &Parts,
         body: Incoming,
-    ) -> Result<String, Problem> {
+    ) -> Result<(String, StreamOptions), Problem> {
         let options = StreamOptions::of(&form(head, body).await?).map_err(Problem::bad_request)?;
         let (pod, observed) = self.look(target).await?;
         let full_name = target.full_name();
@@ -282,11 +307,23 @@ impl Streams {
             stderr: options.stderr,
         };
         let address = self.runtime.attach(request).await;
-        address.map_err(|error| Problem::of_runtime(&error))
+        let address = address.map_err(|error| Problem::of_runtime(&error))?;
+        Ok((address, StreamOptions { tty, ..options }))
     }
 
-    async fn prepare_port_forward(&self, target: &Target<'_>, head: &Parts) -> Result<String, Problem> {
-        let ports = ports(&head.headers, &query(head)).map_err(Problem::bad_request)?;
+    async fn prepare_port_forward(
+        &self,
+        target: &Target<'_>,
+        head: &Parts,
+        way: &Way,
+    ) -> Result<String, Problem> {
+        let ports = match way {
+            // Each stream in the tunnel names its own.
+            Way::Tunnelled(_) => Vec::new(),
+            Way::PassedThrough | Way::Translated => {
+                ports(&head.headers, &query(head)).map_err(Problem::bad_request)?
+            }
+        };
         let pod = target.find_pod(self.pods.as_ref()).await?;
         if target.is_another(&pod, self.pods.as_ref()) {
             return Err(Problem::new(StatusCode::NOT_FOUND, "pod not found".to_owned()));
@@ -351,21 +388,6 @@ fn require_upgrade(head: &Parts) -> Result<(), Problem> {
     } else {
         Err(Problem::line("Upgrade request required".to_owned()))
     }
-}
-
-/// WebSocket clients whose every subprotocol has to be translated for the runtime are sent away with a reason. API servers
-/// translate themselves for nodes that do not declare that they do.
-fn require_spoken_protocol(head: &Parts) -> Result<(), Problem> {
-    const TRANSLATED: [&str; 2] = ["v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"];
-    let protocols = protocols_without_token(&head.headers);
-    let is_unspoken = |protocol: &str| TRANSLATED.contains(&protocol);
-    if is_websocket(&head.headers) && !protocols.is_empty() && protocols.split(',').all(is_unspoken) {
-        let message = format!(
-            "rubelet does not translate {protocols} for the container runtime; use v4.channel.k8s.io or SPDY"
-        );
-        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, message));
-    }
-    Ok(())
 }
 
 fn query(head: &Parts) -> Form {

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use crate::upgrade::is_websocket;
 
 /// Which streams of a process are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StreamOptions {
     pub(super) stdin: bool,
     pub(super) stdout: bool,

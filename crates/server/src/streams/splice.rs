@@ -121,20 +121,20 @@ async fn copy(
 }
 
 /// When something moved last.
-struct Movement {
+pub(super) struct Movement {
     start: Instant,
     last_millis: AtomicU64,
 }
 
 impl Movement {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             start: Instant::now(),
             last_millis: AtomicU64::new(0),
         }
     }
 
-    fn note(&self) {
+    pub(super) fn note(&self) {
         let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_millis.store(millis, Ordering::Relaxed);
     }
@@ -144,7 +144,7 @@ impl Movement {
     }
 
     /// Ends when nothing has moved for this long. Cancel-safe: it only looks.
-    async fn rests(&self, limit: Option<Duration>) {
+    pub(super) async fn rests(&self, limit: Option<Duration>) {
         let Some(limit) = limit else {
             return std::future::pending().await;
         };

@@ -75,16 +75,16 @@ const ENDPOINTS: &[(&str, &str, &[&str], u16)] = &[
     ("GET", "/runningpods/", &["pods", "proxy"], 200),
     ("GET", "/configz", &["configz", "proxy"], 200),
     ("GET", "/stats/summary", &["stats"], 501),
-    ("GET", "/metrics", &["metrics"], 501),
+    ("GET", "/metrics", &["metrics"], 200),
     ("GET", "/metrics/cadvisor", &["metrics"], 501),
     ("GET", "/metrics/resource", &["metrics"], 501),
-    ("GET", "/metrics/probes", &["metrics"], 501),
-    ("GET", "/metrics/slis", &["metrics"], 501),
-    ("GET", "/logs/", &["log"], 501),
-    ("POST", "/checkpoint/default/web/main", &["checkpoint"], 501),
-    ("GET", "/statusz", &["statusz"], 501),
-    ("GET", "/flagz", &["configz"], 501),
-    ("PUT", "/debug/flags/v", &["proxy"], 501),
+    ("GET", "/metrics/probes", &["metrics"], 200),
+    ("GET", "/metrics/slis", &["metrics"], 200),
+    ("GET", "/logs/", &["log"], 200),
+    ("POST", "/checkpoint/default/web/main", &["checkpoint"], 404),
+    ("GET", "/statusz", &["statusz"], 200),
+    ("GET", "/flagz", &["configz"], 200),
+    ("PUT", "/debug/flags/v", &["proxy"], 400),
     ("GET", "/debug/pprof/heap", &["proxy"], 501),
     ("GET", "/containerLogs/default/web/main", &["proxy"], 404),
     ("GET", "/exec/default/web/main?output=1", &["proxy"], 404),
@@ -145,6 +145,56 @@ fn every_endpoint_asks_who_and_whether_they_may() {
         assert_eq!(scene.ask("GET", "/foo", None).await?.status, 404);
         let mut read_only = scene.running.read_only().await?;
         assert_eq!(read_only.get("/pods").await?.status, 200);
+        Ok(())
+    });
+}
+
+#[test]
+fn in_strict_mode_reaching_into_a_container_is_creating() {
+    in_scope("access-strict", async |scope| {
+        let file = scope.path("rubelet.yaml");
+        std::fs::write(
+            &file,
+            "apiVersion: rubelet.dev/v1alpha1\nkind: RubeletConfiguration\nsessionsNeedCreate: true\n",
+        )?;
+        let mut setup = Setup::new(scope)?
+            .with(
+                "authentication",
+                json!({ "anonymous": { "enabled": false }, "webhook": { "enabled": true } }),
+            )
+            .with("authorization", json!({ "mode": "Webhook" }))
+            .with_rubelet_configuration(&file);
+        let reviewer = Arc::<FakeReviewer>::default();
+        setup.reviewer = Some(Arc::clone(&reviewer) as Arc<dyn Reviewer>);
+        let running = setup.start().await?;
+        let mut tls = running.tls().await?;
+        for (user, verb) in [("reader", "get"), ("creator", "create")] {
+            reviewer.know(&format!("t-{user}"), user, &[]);
+            reviewer.allow(user, verb, "proxy");
+        }
+        let sessions = [
+            "/exec/default/web/main?output=1",
+            "/attach/default/web/main?output=1",
+            "/portForward/default/web",
+            "/exec/default/web/u/main?output=1",
+        ];
+        for path in sessions {
+            for method in ["GET", "POST"] {
+                let refused = ask(&mut tls, method, path, Some("t-reader")).await?;
+                let told = "Forbidden (user=reader, verb=create, resource=nodes, subresource(s)=[proxy])\n";
+                assert_eq!(
+                    (refused.status, refused.text().as_str()),
+                    (403, told),
+                    "{method} {path}"
+                );
+                let passed = ask(&mut tls, method, path, Some("t-creator")).await?;
+                assert_eq!(passed.status, 404, "{method} {path}: {}", passed.text());
+            }
+        }
+        // What only looks is as it was.
+        let path = "/containerLogs/default/web/main";
+        assert_eq!(ask(&mut tls, "GET", path, Some("t-reader")).await?.status, 404);
+        assert_eq!(ask(&mut tls, "GET", path, Some("t-creator")).await?.status, 403);
         Ok(())
     });
 }
@@ -281,13 +331,13 @@ fn answers_are_remembered_for_their_time() {
         let counts = || (scene.reviewer.tokens_asked(), scene.reviewer.access_asked().len());
         scene.reviewer.know("t", "me", &[]);
         scene.reviewer.allow("me", "get", "metrics");
-        assert_eq!(status("t").await?, 501);
+        assert_eq!(status("t").await?, 200);
         assert_eq!(counts(), (1, 1));
         // Neither a user who is gone nor rights that are gone count before their time.
         scene.reviewer.forget("t");
         scene.reviewer.take_rights();
         scene.clock.advance(119);
-        assert_eq!((status("t").await?, counts()), (501, (1, 1)));
+        assert_eq!((status("t").await?, counts()), (200, (1, 1)));
         scene.clock.advance(1);
         assert_eq!((status("t").await?, counts()), (401, (2, 1)));
         // A plain no is remembered as long as a yes.
@@ -296,16 +346,16 @@ fn answers_are_remembered_for_their_time() {
         assert_eq!((status("t").await?, counts()), (401, (2, 1)));
         scene.clock.advance(1);
         // The right was given 240 s ago and holds for 300 s.
-        assert_eq!((status("t").await?, counts()), (501, (3, 1)));
+        assert_eq!((status("t").await?, counts()), (200, (3, 1)));
         scene.clock.advance(59);
-        assert_eq!((status("t").await?, counts()), (501, (3, 1)));
+        assert_eq!((status("t").await?, counts()), (200, (3, 1)));
         scene.clock.advance(1);
         assert_eq!((status("t").await?, counts()), (403, (3, 2)));
         scene.reviewer.allow("me", "get", "metrics");
         scene.clock.advance(29);
         assert_eq!((status("t").await?, counts()), (403, (3, 2)));
         scene.clock.advance(1);
-        assert_eq!((status("t").await?, counts()), (501, (3, 3)));
+        assert_eq!((status("t").await?, counts()), (200, (3, 3)));
         // What the API server says in words may be over in a moment.
         scene
             .reviewer
@@ -332,7 +382,7 @@ fn an_api_server_that_fails_refuses_and_is_asked_again() {
             "Authorization error (user=system:anonymous, verb=get, resource=nodes, subresource=metrics)";
         assert_eq!((answer.status, answer.text().as_str()), (500, told));
         // Nothing of that is remembered.
-        assert_eq!(scene.ask("GET", "/metrics", Some("t")).await?.status, 501);
+        assert_eq!(scene.ask("GET", "/metrics", Some("t")).await?.status, 200);
 
         // A passing trouble is waited out, by many on one question.
         scene.reviewer.know("t2", "me", &[]);
@@ -354,7 +404,7 @@ fn an_api_server_that_fails_refuses_and_is_asked_again() {
         let (answers, turned) = futures_util::future::join(asked, turned).await;
         turned?;
         for answer in answers {
-            assert_eq!(answer?.status, 501);
+            assert_eq!(answer?.status, 200);
         }
         assert_eq!(scene.reviewer.tokens_asked() - before, 4);
         Ok(())

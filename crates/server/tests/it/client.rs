@@ -195,7 +195,7 @@ impl Connection {
         Ok(answer)
     }
 
-    async fn rest_of(&mut self, answer: &mut Answer) -> Result<()> {
+    pub(crate) async fn rest_of(&mut self, answer: &mut Answer) -> Result<()> {
         if self.is_chunked {
             while let Some(chunk) = self.chunk().await? {
                 answer.body.extend(chunk);

@@ -9,15 +9,20 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
+use prometheus::{Registry, TextEncoder};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rubelet_config::{Files, HostFacts, Invocation, Settings, load};
 use rubelet_host::clock::HostClock;
 use rubelet_host::files::HostFiles;
+use rubelet_host::{HostLogFiles, HostNodeLogs};
 use rubelet_model::explanation::PodExplanation;
 use rubelet_model::observation::{PodObservation, PodUid};
 use rubelet_ports::api::Reviewer;
-use rubelet_ports::{Clock, NoAnswer, PodView, RuntimeError, RuntimeWriter};
-use rubelet_server::{ListenOptions, ServeOptions, Server, ServerError, ServerHandle, ServingCertificate};
+use rubelet_ports::{Clock, MetricsPage, MetricsPages, NoAnswer, PodView, RuntimeError, RuntimeWriter};
+use rubelet_server::{
+    ListenOptions, ServeOptions, Server, ServerError, ServerHandle, ServerMetrics, ServingCertificate,
+    SetVerbosity,
+};
 use rubelet_testkit::Scope;
 use serde_json::{Value, json};
 
@@ -78,7 +83,7 @@ impl PodView for FakePods {
     }
 }
 
-/// The one configuration file of a test.
+/// The one configuration file of a test that is no file.
 struct OneFile(String);
 
 impl Files for OneFile {
@@ -86,7 +91,10 @@ impl Files for OneFile {
         Ok(PathBuf::from("/"))
     }
 
-    fn read(&self, _: &Path) -> io::Result<Vec<u8>> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        if path != Path::new("/config.json") {
+            return fs::read(path);
+        }
         Ok(self.0.clone().into_bytes())
     }
 
@@ -112,6 +120,36 @@ pub(crate) fn pair() -> Result<(String, String)> {
     ))
 }
 
+/// What the server itself counts, and a page of probes that says which it is.
+struct Pages {
+    node: Registry,
+    health_checks: Registry,
+    metrics: ServerMetrics,
+}
+
+impl Pages {
+    fn new() -> Result<Self> {
+        let (node, health_checks) = (Registry::new(), Registry::new());
+        Ok(Self {
+            metrics: ServerMetrics::register(&node, &health_checks)?,
+            node,
+            health_checks,
+        })
+    }
+}
+
+#[async_trait]
+impl MetricsPages for Pages {
+    async fn page(&self, page: MetricsPage) -> String {
+        let registry = match page {
+            MetricsPage::Node => &self.node,
+            MetricsPage::HealthChecks => &self.health_checks,
+            MetricsPage::Probes => return "# HELP probes x\n# TYPE probes gauge\nprobes 1\n".to_owned(),
+        };
+        TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+}
+
 pub(crate) struct Ports {
     pub(crate) tls: u16,
     pub(crate) read_only: u16,
@@ -128,7 +166,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) reviewer: Option<Arc<dyn Reviewer>>,
     pub(crate) certificate: Option<Arc<ServingCertificate>>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) set_verbosity: Arc<SetVerbosity>,
+    pages: Arc<Pages>,
     root: PathBuf,
+    rubelet_configuration: Option<PathBuf>,
     configuration: Value,
 }
 
@@ -141,6 +182,7 @@ impl<'a> Setup<'a> {
             healthz: scope.port()?,
         };
         fs::create_dir_all(scope.path("root"))?;
+        fs::create_dir_all(scope.path("var-log"))?;
         let certificate = scope.path("pki/kubelet.crt");
         if !certificate.exists() && !scope.path("pki/kubelet.key").exists() {
             let (made, key) = pair()?;
@@ -167,7 +209,10 @@ impl<'a> Setup<'a> {
             reviewer: None,
             certificate: None,
             clock: Arc::new(HostClock::new()),
+            set_verbosity: Arc::new(|_| {}),
+            pages: Arc::new(Pages::new()?),
             root: scope.path("root"),
+            rubelet_configuration: None,
             configuration,
         })
     }
@@ -184,18 +229,26 @@ impl<'a> Setup<'a> {
         self
     }
 
+    /// The switches that only rubelet has.
+    pub(crate) fn with_rubelet_configuration(mut self, file: &Path) -> Self {
+        self.rubelet_configuration = Some(file.to_owned());
+        self
+    }
+
     pub(crate) fn at_root(mut self, root: PathBuf) -> Self {
         self.root = root;
         self
     }
 
     pub(crate) fn settings(&self) -> Result<Settings> {
-        let arguments = [
+        let mut arguments = vec![
             "--config=/config.json".to_owned(),
             "--hostname-override=node-a".to_owned(),
             format!("--root-dir={}", self.root.display()),
             format!("--cert-dir={}", self.scope.path("pki").display()),
         ];
+        let rubelet = self.rubelet_configuration.iter();
+        arguments.extend(rubelet.map(|file| format!("--rubelet-config={}", file.display())));
         let files = OneFile(self.configuration.to_string());
         match load(&arguments, &files, HostFacts { cgroup_v2: true })? {
             Invocation::Run(settings) => Ok(*settings),
@@ -218,6 +271,14 @@ impl<'a> Setup<'a> {
                 pods: Arc::clone(&self.pods) as Arc<dyn PodView>,
                 runtime: self.real_runtime.clone().unwrap_or_else(fake),
                 clock: Arc::clone(&self.clock),
+                log_files: Arc::new(HostLogFiles::new()),
+                node_logs: Arc::new(HostNodeLogs::new(
+                    self.scope.path("var-log"),
+                    self.scope.path("journalctl"),
+                )),
+                set_verbosity: self.set_verbosity.clone(),
+                metrics: self.pages.metrics.clone(),
+                metrics_pages: self.pages.clone(),
             })
         }))
     }

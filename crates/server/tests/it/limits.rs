@@ -1,6 +1,7 @@
 //! Ports that are taken, clients that ask for too much, and the orderly end.
 
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -77,6 +78,120 @@ fn requests_that_are_too_large_or_no_requests_are_refused() {
         let mut connection = Connection::plain(running.ports.tls).await?;
         connection.send(b"GET / HTTP/1.1\r\n\r\n").await?;
         while connection.receive().await.unwrap_or(false) {}
+        assert_eq!(running.tls().await?.get("/healthz").await?.status, 200);
+        Ok(())
+    });
+}
+
+/// As many as an attacker opens without a thought; the port has places for far fewer.
+const CROWD: usize = 1500;
+
+#[test]
+fn a_crowd_that_says_nothing_keeps_nobody_out() {
+    in_scope("crowd", async |scope| {
+        let running = Setup::new(scope)?.start().await?;
+        // Known, and silent for a while.
+        let mut served = running.tls().await?;
+        assert_eq!(served.get("/healthz").await?.status, 200);
+        let begun = "GET /pods HTTP/1.1\r\nHost: x\r\nX-Slow: ";
+        for (port, words) in [
+            (running.ports.tls, ""),
+            // The first bytes of a handshake, and never the rest.
+            (running.ports.tls, "\x16\x03\x01"),
+            (running.ports.read_only, ""),
+            (running.ports.read_only, begun),
+        ] {
+            let mut crowd = Vec::new();
+            for number in 0..CROWD {
+                let mut connection = Connection::plain(port).await?;
+                // Those that had to make room may not hear it.
+                let _ = connection.send(words.as_bytes()).await;
+                crowd.push(connection);
+                if number % 500 == 250 {
+                    check_served(&running, port).await?;
+                }
+            }
+            check_served(&running, port).await?;
+        }
+        assert_eq!(running.healthz().await?.get("/healthz").await?.status, 200);
+        Ok(())
+    });
+}
+
+#[test]
+fn five_thousand_connections_of_another_process_keep_nobody_out() {
+    in_scope("crowd-of-a-process", async |scope| {
+        let running = Setup::new(scope)?.start().await?;
+        let crowd = scope.path("crowd");
+        let script = format!(
+            "for i in $(seq 5000); do exec {{place}}<>/dev/tcp/127.0.0.1/{}; done; touch {}; exec sleep 1000",
+            running.ports.tls,
+            crowd.display()
+        );
+        let mut command = Command::new("bash");
+        command.args(["-c", &script]);
+        let _crowd = scope.spawn("crowd", command)?;
+        let patience = 6 * DEADLINE;
+        wait_until("the crowd has come", patience, async || {
+            // Meanwhile, and not only afterwards, others are served.
+            check_served(&running, running.ports.tls).await?;
+            ensure!(crowd.exists(), "not yet");
+            Ok(())
+        })
+        .await?;
+        wait_until("served among the crowd", patience, async || {
+            check_served(&running, running.ports.tls).await
+        })
+        .await
+    });
+}
+
+async fn check_served(running: &crate::fixture::Running, port: u16) -> Result<()> {
+    let mut connection = if port == running.ports.tls {
+        running.tls().await?
+    } else {
+        running.read_only().await?
+    };
+    assert_eq!(connection.get("/healthz").await?.status, 200);
+    Ok(())
+}
+
+#[test]
+fn upgrades_that_make_no_sense_are_refused_and_the_server_lives() {
+    in_scope("malformed-upgrades", async |scope| {
+        let running = Setup::new(scope)?.start().await?;
+        running.pods.set(json!({
+            "metadata": { "name": "web", "namespace": "default", "uid": "u" },
+            "spec": { "containers": [{ "name": "main" }] },
+        }))?;
+        let path = "/exec/default/web/main?output=1&command=x";
+        for head in [
+            "Connection: Upgrade\r\n",
+            "Connection: Upgrade\r\nUpgrade:\r\n",
+            "Connection: Upgrade\r\nUpgrade: \u{1}\r\n",
+            "Connection: Upgrade\r\nUpgrade: websocket\r\n",
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 99\r\n",
+            "Connection: Upgrade, Upgrade\r\nUpgrade: SPDY/3.1, websocket, foo\r\n",
+            "Connection: keep-alive\r\nUpgrade: SPDY/3.1\r\n",
+            "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 99999\r\n",
+            "Connection: Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: \r\n",
+        ] {
+            for method in ["GET", "POST"] {
+                let mut connection = running.tls().await?;
+                let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{head}\r\n");
+                connection.send(request.as_bytes()).await?;
+                let status = connection.head().await?.status;
+                assert!((400..=501).contains(&status), "{status}: {head:?}");
+            }
+        }
+        // A client that goes in the middle of it.
+        for _ in 0..20 {
+            let mut connection = running.tls().await?;
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n");
+            connection.send(request.as_bytes()).await?;
+            drop(connection);
+        }
         assert_eq!(running.tls().await?.get("/healthz").await?.status, 200);
         Ok(())
     });

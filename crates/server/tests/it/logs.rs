@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::client::DEADLINE;
 use crate::fixture::{Running, Setup};
 
-const PATH: &str = "/containerLogs/default/web/main";
+pub(crate) const PATH: &str = "/containerLogs/default/web/main";
 const LOG: &str = "\
 2026-01-01T00:00:01.5Z stdout F one\n\
 2026-01-01T00:00:02Z stderr P two \n\
 2026-01-01T00:00:02Z stderr F and a half\n\
 2026-01-01T00:00:03Z stdout F three\n";
 
-fn pod(state: &Value, last_state: &Value, restart_count: u32) -> Value {
+pub(crate) fn pod(state: &Value, last_state: &Value, restart_count: u32) -> Value {
     json!({
         "metadata": { "name": "web", "namespace": "default", "uid": "u" },
         "spec": {
@@ -35,12 +35,12 @@ fn pod(state: &Value, last_state: &Value, restart_count: u32) -> Value {
     })
 }
 
-fn ended(id: &str) -> Value {
+pub(crate) fn ended(id: &str) -> Value {
     json!({ "terminated": { "exitCode": 1, "containerID": id } })
 }
 
 /// A container that runs, and its log file.
-fn running_container(running: &Running, restart_count: u32) -> Result<PathBuf> {
+pub(crate) fn running_container(running: &Running, restart_count: u32) -> Result<PathBuf> {
     running
         .pods
         .set(pod(&json!({ "running": {} }), &json!({}), restart_count))?;
@@ -251,9 +251,11 @@ fn a_follower_sees_what_is_written_until_the_container_ends() {
         let mut file = File::create(&path)?;
         file.write_all(b"2026-01-01T00:00:06Z stdout F six\n")?;
         assert_eq!(tls.body_until("six\n").await?, "five\nsix\n");
-        file.write_all(b"2026-01-01T00:00:07Z stdout F last\n")?;
+        // The container has ended, and the runtime still has some of its words in hand.
         running.pods.set(pod(&ended("containerd://new"), &json!({}), 0))?;
+        file.write_all(b"2026-01-01T00:00:07Z stdout F last\n")?;
         assert_eq!(tls.body_until("last\n").await?, "last\n");
+        drop(file);
         ensure!(tls.chunk().await?.is_none(), "more after the end");
         // The same connection goes on, and a log of the past ends by itself.
         let answer = tls.get(&format!("{PATH}?follow=true")).await?;

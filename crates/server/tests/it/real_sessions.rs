@@ -25,26 +25,30 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const STATUS: u8 = 3;
 const RESIZE: u8 = 4;
+const CLOSES: u8 = 255;
+/// What is passed through to the runtime, and what is translated for it.
+const V4: &str = "v4.channel.k8s.io";
+const V5: &str = "v5.channel.k8s.io";
 
 /// A WebSocket whose messages begin with a channel's number.
 struct Channels(Connection);
 
 impl Channels {
-    async fn open(running: &Running, path: &str) -> Result<Self> {
+    async fn open(running: &Running, path: &str, protocol: &str) -> Result<Self> {
         let mut connection = running.tls().await?;
         let headers = [
             ("Connection", "Upgrade"),
             ("Upgrade", "websocket"),
             ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
             ("Sec-WebSocket-Version", "13"),
-            ("Sec-WebSocket-Protocol", "v5.channel.k8s.io, v4.channel.k8s.io"),
+            ("Sec-WebSocket-Protocol", protocol),
         ];
         let answer = connection.ask_with("GET", path, &headers, "").await?;
         ensure!(answer.status == 101, "{}: {answer:?} {}", path, answer.text());
         let accepted = answer.header("sec-websocket-accept");
         ensure!(accepted == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "{accepted}");
-        let protocol = answer.header("sec-websocket-protocol");
-        ensure!(protocol == "v4.channel.k8s.io", "{protocol}");
+        let chosen = answer.header("sec-websocket-protocol");
+        ensure!(chosen == protocol, "{chosen}");
         Ok(Self(connection))
     }
 
@@ -173,72 +177,88 @@ async fn scene(scope: &Scope) -> Result<Scene> {
 fn a_real_container_is_entered() {
     in_scope("real-sessions", async |scope| {
         let scene = scene(scope).await?;
-        let running = &scene.running;
-        let exec = |streams: &str, script: &str| {
-            let script = script
-                .replace(' ', "+")
-                .replace(';', "%3B")
-                .replace('&', "%26")
-                .replace('>', "%3E");
-            format!("/exec/default/web/main?command=sh&command=-c&command={script}&{streams}")
-        };
-
-        // Both outputs, and the exit code.
-        let path = exec("output=1&error=1", "echo out; echo err >&2; exit 7");
-        let mut session = Channels::open(running, &path).await?;
-        let (mut out, mut err, mut status) = (String::new(), String::new(), String::new());
-        while let Some((channel, content)) = session.next().await? {
-            let text = String::from_utf8(content)?;
-            match channel {
-                STDOUT => out.push_str(&text),
-                STDERR => err.push_str(&text),
-                STATUS => status.push_str(&text),
-                _ => bail!("channel {channel}: {text}"),
-            }
+        for protocol in [V4, V5] {
+            enter(&scene.running, protocol)
+                .await
+                .with_context(|| protocol.to_owned())?;
         }
-        assert_eq!((out.as_str(), err.as_str()), ("out\n", "err\n"));
-        let status: Value = serde_json::from_str(&status)?;
-        assert_eq!(status["reason"], "NonZeroExitCode");
-        assert_eq!(status["details"]["causes"][0]["message"], "7");
 
-        // Input, a terminal and its size.
-        let path = exec(
-            "input=1&output=1&tty=1",
-            // The size travels apart from the input and may come after it.
-            "read line; echo got $line; read line; until stty size | grep 45; do sleep 0.1; done 2>/dev/null",
-        );
-        let mut session = Channels::open(running, &path).await?;
-        session.send(STDIN, b"words\n").await?;
-        session.until(STDOUT, "got words").await?;
-        session.send(RESIZE, br#"{"Width":123,"Height":45}"#).await?;
-        session.send(STDIN, b"\n").await?;
-        session.until(STDOUT, "45 123").await?;
+        // Only the newer protocol can say that the input is over.
+        let path = "/exec/default/web/main?command=cat&input=1&output=1";
+        let mut session = Channels::open(&scene.running, path, V5).await?;
+        session.send(STDIN, b"to the end").await?;
+        session.send(CLOSES, &[STDIN]).await?;
+        session.until(STDOUT, "to the end").await?;
         assert_eq!(session.status().await?["status"], "Success");
-
-        // A command that does not exist.
-        let path = "/exec/default/web/main?command=/no/such&output=1";
-        let mut session = Channels::open(running, path).await?;
-        assert_eq!(session.status().await?["reason"], "InternalError");
-
-        // Attached to what runs already.
-        let mut session = Channels::open(running, "/attach/default/web/talk?input=1&output=1").await?;
-        session.send(STDIN, b"are you there\n").await?;
-        session.until(STDOUT, "are you there").await?;
-        drop(session);
-
-        // Without streams.
-        let mut client = running.tls().await?;
-        let answer = client
-            .ask("POST", "/run/default/web/main?cmd=echo+run+it")
-            .await?;
-        assert_eq!((answer.status, answer.text().as_str()), (200, "run it\n"));
-        let answer = client.ask("POST", "/run/default/web/main?cmd=false").await?;
-        assert_eq!(
-            (answer.status, answer.text().as_str()),
-            (500, "command 'false' exited with 1: ")
-        );
         scene.pod.remove().await
     });
+}
+
+async fn enter(running: &Running, protocol: &str) -> Result<()> {
+    let exec = |streams: &str, script: &str| {
+        let script = script
+            .replace(' ', "+")
+            .replace(';', "%3B")
+            .replace('&', "%26")
+            .replace('>', "%3E");
+        format!("/exec/default/web/main?command=sh&command=-c&command={script}&{streams}")
+    };
+
+    // Both outputs, and the exit code.
+    let path = exec("output=1&error=1", "echo out; echo err >&2; exit 7");
+    let mut session = Channels::open(running, &path, protocol).await?;
+    let (mut out, mut err, mut status) = (String::new(), String::new(), String::new());
+    while let Some((channel, content)) = session.next().await? {
+        let text = String::from_utf8(content)?;
+        match channel {
+            STDOUT => out.push_str(&text),
+            STDERR => err.push_str(&text),
+            STATUS => status.push_str(&text),
+            _ => bail!("channel {channel}: {text}"),
+        }
+    }
+    assert_eq!((out.as_str(), err.as_str()), ("out\n", "err\n"));
+    let status: Value = serde_json::from_str(&status)?;
+    assert_eq!(status["reason"], "NonZeroExitCode");
+    assert_eq!(status["details"]["causes"][0]["message"], "7");
+
+    // Input, a terminal and its size.
+    let path = exec(
+        "input=1&output=1&tty=1",
+        // The size travels apart from the input and may come after it.
+        "read line; echo got $line; read line; until stty size | grep 45; do sleep 0.1; done 2>/dev/null",
+    );
+    let mut session = Channels::open(running, &path, protocol).await?;
+    session.send(STDIN, b"words\n").await?;
+    session.until(STDOUT, "got words").await?;
+    session.send(RESIZE, br#"{"Width":123,"Height":45}"#).await?;
+    session.send(STDIN, b"\n").await?;
+    session.until(STDOUT, "45 123").await?;
+    assert_eq!(session.status().await?["status"], "Success");
+
+    // A command that does not exist.
+    let path = "/exec/default/web/main?command=/no/such&output=1";
+    let mut session = Channels::open(running, path, protocol).await?;
+    assert_eq!(session.status().await?["reason"], "InternalError");
+
+    // Attached to what runs already.
+    let mut session = Channels::open(running, "/attach/default/web/talk?input=1&output=1", protocol).await?;
+    session.send(STDIN, b"are you there\n").await?;
+    session.until(STDOUT, "are you there").await?;
+    drop(session);
+
+    // Without streams.
+    let mut client = running.tls().await?;
+    let answer = client
+        .ask("POST", "/run/default/web/main?cmd=echo+run+it")
+        .await?;
+    assert_eq!((answer.status, answer.text().as_str()), (200, "run it\n"));
+    let answer = client.ask("POST", "/run/default/web/main?cmd=false").await?;
+    assert_eq!(
+        (answer.status, answer.text().as_str()),
+        (500, "command 'false' exited with 1: ")
+    );
+    Ok(())
 }
 
 #[test]
@@ -246,7 +266,8 @@ fn a_port_of_a_real_pod_is_reached() {
     in_scope("real-forward", async |scope| {
         let scene = scene(scope).await?;
         let forwarded = wait_until("the pod's server answers", DEADLINE, async || {
-            let mut session = Channels::open(&scene.running, "/portForward/default/web?port=8080").await?;
+            let mut session =
+                Channels::open(&scene.running, "/portForward/default/web?port=8080", V4).await?;
             let mut ports = Vec::new();
             // Each of the two channels begins with its port.
             for _ in 0..2 {
@@ -269,10 +290,11 @@ fn a_client_that_goes_leaves_no_process_waiting() {
     in_scope("real-vanish", async |scope| {
         let scene = scene(scope).await?;
         let path = "/exec/default/web/main?command=cat&input=1&output=1";
-        let mut session = Channels::open(&scene.running, path).await?;
-        session.send(STDIN, b"hello").await?;
-        session.until(STDOUT, "hello").await?;
-        drop(session);
+        for protocol in [V4, V5] {
+            let mut session = Channels::open(&scene.running, path, protocol).await?;
+            session.send(STDIN, b"hello").await?;
+            session.until(STDOUT, "hello").await?;
+        }
         wait_until("cat sees its end", DEADLINE, async || {
             let processes = scene.pod.exec("main", &["ps", "-o", "comm"]).await?.stdout;
             ensure!(!processes.lines().any(|line| line == "cat"), "{processes}");

@@ -19,6 +19,7 @@ pub(crate) enum Asked {
     Attach(v1::AttachRequest),
     PortForward(v1::PortForwardRequest),
     ExecSync(String, Vec<String>),
+    Checkpoint(v1::CheckpointContainerRequest),
 }
 
 /// Gives the address that a test set, and remembers what it was asked for.
@@ -132,8 +133,11 @@ impl RuntimeWriter for FakeRuntime {
         never("UpdateRuntimeConfig")
     }
 
-    async fn checkpoint_container(&self, _: v1::CheckpointContainerRequest) -> Result<(), RuntimeError> {
-        never("CheckpointContainer")
+    async fn checkpoint_container(
+        &self,
+        request: v1::CheckpointContainerRequest,
+    ) -> Result<(), RuntimeError> {
+        self.note(Asked::Checkpoint(request)).map(drop)
     }
 
     async fn checkpoint_pod(

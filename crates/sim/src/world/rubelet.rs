@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rubelet_agent::{AgentHandle, AgentPorts};
+use rubelet_agent::{AgentHandle, AgentMetrics, AgentPorts};
 use rubelet_cgroups::{CgroupPorts, Cgroups};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_ports::{Clock, NoNodeEvents, PodCgroups, PodView, Spawner};
@@ -79,6 +79,7 @@ impl World {
             objects: None,
             reporter,
             node: node_now,
+            metrics: Arc::new(node::unseen(AgentMetrics::register)),
         };
         let (handle, mut fatal) = rubelet_agent::start(ports, settings);
         let (history, executor) = (self.history.clone(), self.executor.clone());

@@ -1,7 +1,7 @@
 //! The rows of the design's speed and size budget: their names, units and limits; and the points in time in between.
 
 use super::probes::{COMMANDS_PER_SECOND, REQUESTS_PER_SECOND};
-use super::statuses;
+use super::{statuses, streams};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +38,9 @@ pub(super) enum Row {
     ApiMemoryMany,
     ApiSteadyCpu,
     Statuses,
+    LogsFollowed,
+    Entered,
+    PortForwarded,
 }
 
 /// How low a figure has to be.
@@ -64,7 +67,7 @@ impl Limit {
 
 impl Row {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 32] = [
+    pub(super) const ALL: [Self; 35] = [
         Self::OneStart,
         Self::VolumesStart,
         Self::ManyStart,
@@ -97,6 +100,9 @@ impl Row {
         Self::ApiMemoryMany,
         Self::ApiSteadyCpu,
         Self::Statuses,
+        Self::LogsFollowed,
+        Self::Entered,
+        Self::PortForwarded,
     ];
 
     /// What the row is called, with this many pods in the rows of many.
@@ -140,6 +146,9 @@ impl Row {
                 statuses::PODS,
                 statuses::ROUND_TRIP.as_millis()
             ),
+            Self::LogsFollowed => format!("kubectl logs -f: {} MiB of a log", streams::MEGABYTES),
+            Self::Entered => "kubectl exec: a command that only answers".to_owned(),
+            Self::PortForwarded => format!("kubectl port-forward: {} MiB from the pod", streams::MEGABYTES),
         }
     }
 
@@ -151,7 +160,8 @@ impl Row {
             | Self::OneStop
             | Self::ExecToReady
             | Self::ApiOneStart
-            | Self::ApiOneStop => format!("{value:.0} ms"),
+            | Self::ApiOneStop
+            | Self::Entered => format!("{value:.0} ms"),
             Self::ManyStart
             | Self::ManyStartCpu
             | Self::ManyStop
@@ -159,7 +169,9 @@ impl Row {
             | Self::ApiManyStart
             | Self::ApiManyStartCpu
             | Self::ApiManyStop
-            | Self::Statuses => format!("{value:.2} s"),
+            | Self::Statuses
+            | Self::LogsFollowed
+            | Self::PortForwarded => format!("{value:.2} s"),
             Self::MemoryIdle
             | Self::MemoryMany
             | Self::AnonymousIdle
@@ -212,7 +224,10 @@ impl Row {
             | Self::ApiManyStop
             | Self::ApiMemoryIdle
             | Self::ApiMemoryMany
-            | Self::ApiSteadyCpu => Limit::Free,
+            | Self::ApiSteadyCpu
+            | Self::LogsFollowed
+            | Self::Entered
+            | Self::PortForwarded => Limit::Free,
         }
     }
 
@@ -248,7 +263,10 @@ impl Row {
             | Self::ApiMemoryMany
             | Self::ApiSteadyCpu
             | Self::ApiVolumesStart
-            | Self::Statuses => Limit::Free,
+            | Self::Statuses
+            | Self::LogsFollowed
+            | Self::Entered
+            | Self::PortForwarded => Limit::Free,
         }
     }
 }

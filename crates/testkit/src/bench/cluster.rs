@@ -5,6 +5,7 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt, TryStreamExt};
@@ -99,6 +100,19 @@ impl Cluster {
             kubeconfig,
             address: self.address,
         })
+    }
+
+    /// Kubectl as the administrator, ready to be started.
+    pub(super) async fn kubectl_command(&self, arguments: &[&str]) -> Result<Command> {
+        self.plane.kubectl_command(arguments).await
+    }
+
+    /// What kubectl says.
+    pub(super) async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.plane.kubectl(arguments).await?;
+        let problem = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {arguments:?}: {problem}");
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// Waits until a node is Ready.

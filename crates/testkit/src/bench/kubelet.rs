@@ -69,11 +69,14 @@ impl<'a> Place<'a> {
             "enforceNodeAllocatable": [],
             "failCgroupV1": false,
             "maxPods": 250,
+            // A log that is measured must not be rotated meanwhile.
+            "containerLogMaxSize": "1Gi",
             "volumePluginDir": dir.join("plugins"),
             // The rest of the machine is neither to be changed nor to be a reason for pods to go.
             "makeIPTablesUtilChains": false,
             "oomScoreAdj": 0,
             "evictionHard": { "memory.available": "1Mi" },
+            "imageGCHighThresholdPercent": 100,
         });
         let path = dir.join("config.json");
         fs::write(&path, serde_json::to_vec_pretty(&config)?).context("write the kubelet's configuration")?;
@@ -155,7 +158,9 @@ impl<'a> Place<'a> {
             command
                 .arg("--kubeconfig")
                 .arg(&membership.kubeconfig)
-                .arg(format!("--node-ip={}", membership.address));
+                .arg(format!("--node-ip={}", membership.address))
+                // The API server calls the node at its address.
+                .arg("--address=0.0.0.0");
         }
         Ok(Kubelet {
             node: self.node().to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! All three use the same private containerd, image, pod and configuration, and take turns round by round, so that what
 //! disturbs the machine disturbs all of them. Reading order: `budget` (the rows) → `one`, `hundred`, `probes`, `api`, `statuses`,
-//! `floor` (what is done) → `kubelet`, `runtime`, `pod`, `cluster`, `sightings`, `relay`, `gate` (with what) → `samples` and
+//! `streams`, `floor` (what is done) → `kubelet`, `runtime`, `pod`, `cluster`, `sightings`, `relay`, `gate` (with what) → `samples` and
 //! `report` (what comes out). The machine is noisy: compare the columns of one run, not runs.
 
 mod api;
@@ -22,6 +22,7 @@ mod runtime;
 mod samples;
 mod sightings;
 mod statuses;
+mod streams;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,8 @@ pub enum Group {
     Api,
     /// Many changes at once with the API server far away; measured once, whatever the number of rounds.
     Statuses,
+    /// Logs, commands and ports through kubectl.
+    Streams,
 }
 
 /// What to measure.
@@ -121,7 +124,9 @@ impl Options {
     }
 
     fn wants_cluster(&self) -> bool {
-        self.wants(Group::Api) || self.wants(Group::Statuses)
+        [Group::Api, Group::Statuses, Group::Streams]
+            .into_iter()
+            .any(|group| self.wants(group))
     }
 
     fn steady(&self) -> Duration {
@@ -147,8 +152,10 @@ pub fn run(options: &Options) -> Result<()> {
     let begin = Instant::now();
     let scope = Scope::new("bench")?;
     let containerd = Containerd::start(&scope, Flavour::V2)?;
-    if options.wants(Group::Probes) {
+    if options.wants(Group::Probes) || options.wants(Group::Streams) {
         containerd.import(&images::busybox()?)?;
+    }
+    if options.wants(Group::Probes) {
         containerd.import(&images::server()?)?;
     }
     let asynchronous = tokio::runtime::Builder::new_multi_thread()
@@ -314,6 +321,10 @@ impl<'a> Bench<'a> {
                 self.begin_round(round, " through the API server");
                 self.measure_api(round, &mut cluster).await?;
             }
+            if self.options.wants(Group::Streams) {
+                self.begin_round(round, " of what kubectl does");
+                self.measure_streams(round, &mut cluster).await?;
+            }
         }
         if self.options.wants(Group::Statuses) {
             self.begin_round(1, " with the API server far away");
@@ -328,6 +339,18 @@ impl<'a> Bench<'a> {
             let place = place.joined(membership);
             let (runtime, samples) = (&self.runtime, &mut self.samples);
             api::measure(self.options, &place, round == 1, cluster, runtime, samples)
+                .await
+                .with_context(|| last_words(&place))?;
+            self.runtime.remove_everything().await?;
+        }
+        Ok(())
+    }
+
+    async fn measure_streams(&mut self, round: usize, cluster: &mut Cluster) -> Result<()> {
+        for place in self.places(round)? {
+            let membership = cluster.membership(place.name(), None)?;
+            let place = place.joined(membership);
+            streams::measure(self.scope, &place, cluster, &mut self.samples)
                 .await
                 .with_context(|| last_words(&place))?;
             self.runtime.remove_everything().await?;

@@ -114,12 +114,12 @@ pub(super) fn with_readiness(name: &str, node: &str, server: SocketAddr) -> Valu
     without_service_account(pod)
 }
 
-fn bound(mut pod: Value, node: &str) -> Value {
+pub(super) fn bound(mut pod: Value, node: &str) -> Value {
     pod["spec"]["nodeName"] = json!(node);
     pod
 }
 
-fn without_service_account(mut pod: Value) -> Value {
+pub(super) fn without_service_account(mut pod: Value) -> Value {
     pod["spec"]["automountServiceAccountToken"] = json!(false);
     pod
 }

@@ -170,6 +170,9 @@ const METHOD: &str = "\
   half the round trip in each direction. 200 pods have a readiness probe of one server, which answers none of them before all have asked, and
   then all at once, otherwise than before; until the watch, which does not go through the relay, shows all pods changed. Both kubelets
   have the default limits for requests; rubelet does not count statuses against them, it bounds how many are under way.
+- **With kubectl**: one pod whose container has written its log before, read by `kubectl logs -f` up to the last line three times a round; ten
+  commands by `kubectl exec`; three downloads from the container through one `kubectl port-forward`. All of it goes through the API server;
+  kubectl's own start is part of the first two. Logs are not rotated meanwhile.
 - One pod: five pods a round, with pauses of different lengths in between, so that what happens once a second is met at different points.
 ";
 

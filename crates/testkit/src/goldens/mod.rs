@@ -5,6 +5,7 @@
 //! how many problems it has, and what it becomes.
 
 mod configurations;
+mod credentials;
 mod pods;
 mod statuses;
 mod values;
@@ -68,6 +69,7 @@ pub fn render_goldens() -> Result<Vec<(&'static str, String)>> {
 fn sets() -> Vec<Set> {
     let mut all = values::sets();
     all.extend(configurations::sets());
+    all.extend(credentials::sets());
     all.extend(statuses::sets());
     all.extend(pods::sets());
     all

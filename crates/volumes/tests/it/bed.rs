@@ -22,7 +22,7 @@ use rubelet_sim::history::History;
 use rubelet_sim::trace::Trace;
 use rubelet_sim::volumes::SimVolumes;
 use rubelet_storage::{StorageGates, StorageNode};
-use rubelet_volumes::{Volumes, VolumesPorts, VolumesSettings};
+use rubelet_volumes::{Volumes, VolumesMetrics, VolumesPorts, VolumesSettings};
 use serde_json::{Value, json};
 
 use crate::objects::FakeObjects;
@@ -239,6 +239,7 @@ fn start(
         reader: host.clone(),
         writer: host.clone(),
         objects: objects.map(|objects| Arc::clone(objects) as Arc<dyn PodObjects>),
+        metrics: VolumesMetrics::register(&prometheus::Registry::new()).unwrap(),
     };
     let settings = settings(Path::new(ROOT));
     (life, Volumes::new(ports, settings))

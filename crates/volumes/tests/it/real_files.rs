@@ -10,7 +10,7 @@ use rubelet_host::{HostClock, HostVolumes, TokioSpawner};
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{MountRequest, PodVolumes, VolumeFailure};
 use rubelet_testkit::Scope;
-use rubelet_volumes::{Volumes, VolumesPorts};
+use rubelet_volumes::{Volumes, VolumesMetrics, VolumesPorts};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
@@ -78,6 +78,7 @@ fn start(root: &Path, objects: &Arc<FakeObjects>, events: &Arc<Events>) -> Volum
         reader: host.clone(),
         writer: host,
         objects: Some(objects.clone()),
+        metrics: VolumesMetrics::register(&prometheus::Registry::new()).unwrap(),
     };
     Volumes::new(ports, settings(root))
 }

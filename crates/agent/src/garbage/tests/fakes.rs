@@ -20,6 +20,7 @@ use rubelet_ports::{
 use rubelet_wire::cri::v1;
 
 use super::super::{GarbageCollector, GarbagePorts, GarbageSettings};
+use crate::metrics::AgentMetrics;
 
 pub(super) struct StillClock;
 
@@ -445,6 +446,7 @@ impl PodVolumes for FakeVolumes {
 /// A collector with its edges.
 pub(super) struct Bench {
     pub(super) collector: GarbageCollector,
+    pub(super) metrics: Arc<AgentMetrics>,
     pub(super) runtime: Arc<FakeRuntime>,
     pub(super) files: Arc<FakeFiles>,
     pub(super) volumes: Arc<FakeVolumes>,
@@ -485,6 +487,8 @@ impl Bench {
         let files = Arc::new(FakeFiles::default());
         let cgroups = Arc::new(FakeCgroups::default());
         let volumes = Arc::new(FakeVolumes::default());
+        let registry = prometheus::Registry::new();
+        let metrics = Arc::new(AgentMetrics::register(&registry).expect("an empty registry takes them"));
         let ports = GarbagePorts {
             clock: Arc::new(StillClock),
             runtime_reader: Arc::clone(&runtime) as Arc<dyn RuntimeReader>,
@@ -493,6 +497,7 @@ impl Bench {
             file_writer: Arc::clone(&files) as Arc<dyn FileWriter>,
             volumes: Arc::clone(&volumes) as Arc<dyn PodVolumes>,
             cgroups: Arc::clone(&cgroups) as Arc<dyn PodCgroups>,
+            metrics: Arc::clone(&metrics),
         };
         let settings = GarbageSettings {
             limits: rubelet_lifecycle::garbage::GarbageLimits::default(),
@@ -502,6 +507,7 @@ impl Bench {
         };
         Self {
             collector: GarbageCollector::new(ports, settings),
+            metrics,
             runtime,
             files,
             volumes,

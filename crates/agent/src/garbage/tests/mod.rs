@@ -284,6 +284,11 @@ fn volumes_go_before_their_directory_and_keep_it_when_they_stay() {
         *bench.volumes.taken_down.lock().unwrap(),
         [PodUid::from("orphan")]
     );
+    let counted = (
+        bench.metrics.orphans_cleaned.get(),
+        bench.metrics.orphans_kept.get(),
+    );
+    assert_eq!(counted, (2, 1));
     assert_eq!(
         bench.files.leaves("/root/pods"),
         ["/root/pods/live/etc-hosts", "/root/pods/stuck/etc-hosts"]

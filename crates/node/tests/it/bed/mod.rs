@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
+use prometheus::Registry;
 use rubelet_model::{HandlerAbilities, Pressure, RuntimeAbilities, RuntimeContact, RuntimeReport};
 use rubelet_node::{
-    AddressSettings, DeclaredFeatureGates, MachineFacts, NodeHandle, NodeInputs, NodePorts, NodeSettings,
-    RegistrationSettings, ReportingSettings,
+    AddressSettings, Beginnings, DeclaredFeatureGates, MachineFacts, NodeHandle, NodeInputs, NodeMetrics,
+    NodePorts, NodeSettings, RegistrationSettings, ReportingSettings,
 };
-use rubelet_ports::HostAddresses;
+use rubelet_ports::{Clock as _, HostAddresses};
 use rubelet_resources::amounts::Amounts;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -35,6 +36,8 @@ pub(crate) struct Bed {
     pub(crate) runtime: watch::Sender<RuntimeReport>,
     pub(crate) pressure: watch::Sender<Option<Pressure>>,
     pub(crate) volumes: watch::Sender<Option<Vec<String>>>,
+    metrics: NodeMetrics,
+    pub(crate) registry: Registry,
 }
 
 impl Bed {
@@ -43,6 +46,12 @@ impl Bed {
         let start = Instant::now();
         let edges = Edges::new();
         edges.set_addresses(&["10.0.0.1"]);
+        let registry = Registry::new();
+        let started_at = TestClock(start).now();
+        let beginnings = Beginnings {
+            booted_at: Some(started_at.minus(Duration::from_secs(60))),
+            started_at,
+        };
         Self {
             start,
             api: Api::new(start),
@@ -51,6 +60,8 @@ impl Bed {
             runtime: watch::Sender::new(RuntimeReport::default()),
             pressure: watch::Sender::new(Some(Pressure::default())),
             volumes: watch::Sender::new(None),
+            metrics: NodeMetrics::register(&registry, beginnings).unwrap(),
+            registry,
         }
     }
 
@@ -78,6 +89,7 @@ impl Bed {
             runtime_writer: edges.clone(),
             addresses: edges.clone(),
             events: edges,
+            metrics: self.metrics.clone(),
         };
         let inputs = NodeInputs {
             runtime: self.runtime.subscribe(),

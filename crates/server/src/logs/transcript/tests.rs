@@ -124,6 +124,36 @@ fn a_line_without_end_is_passed_on_in_bounded_memory() {
     }
 }
 
+fn almost_a_line() -> impl Strategy<Value = Vec<u8>> {
+    let time = prop_oneof![
+        4 => Just("2016-10-06T00:17:09.5Z".to_owned()),
+        2 => Just("2016-10-06T02:17:11.123456789+02:00".to_owned()),
+        1 => "[0-9TZ:.+-]{0,30}",
+    ];
+    let stream = prop_oneof![4 => Just("stdout"), 4 => Just("stderr"), 1 => Just("stdin"), 1 => Just("")];
+    let tag = prop_oneof![4 => Just("F"), 4 => Just("P"), 1 => Just("F:x"), 1 => Just("P:"), 1 => Just("")];
+    let end = prop_oneof![9 => Just("\n"), 1 => Just("")];
+    (
+        time,
+        stream,
+        tag,
+        prop::collection::vec(any::<u8>(), 0..30),
+        end,
+        any::<bool>(),
+    )
+        .prop_map(|(time, stream, tag, content, end, is_json)| {
+            if is_json {
+                let log = String::from_utf8_lossy(&content);
+                let entry = serde_json::json!({ "log": log, "stream": stream, "time": time });
+                return format!("{entry}{end}").into_bytes();
+            }
+            let mut line = format!("{time} {stream} {tag} ").into_bytes();
+            line.extend(content);
+            line.extend(end.bytes());
+            line
+        })
+}
+
 proptest! {
     #[test]
     fn pieces_do_not_matter(
@@ -150,5 +180,33 @@ proptest! {
     #[test]
     fn no_bytes_upset_it(log: Vec<u8>, piece_bytes in 1usize..10) {
         let _ = read(&log, &LogOptions { timestamps: true, ..LogOptions::default() }, piece_bytes);
+    }
+
+    /// Lines that are right, nearly right and wrong, in both formats: however they are cut, the same comes out, and no more
+    /// than was asked for.
+    #[test]
+    fn nearly_right_lines_do_not_upset_it(
+        lines in prop::collection::vec(almost_a_line(), 0..20),
+        piece_bytes in 1usize..60,
+        timestamps: bool,
+        follow: bool,
+        since in prop::option::of(Just("2016-10-06T00:17:10Z")),
+        limit_bytes in prop::option::of(1u64..200),
+        stderr_only: bool,
+    ) {
+        let log = lines.concat();
+        let options = LogOptions {
+            timestamps,
+            follow,
+            limit_bytes,
+            since: since.and_then(rfc3339::parse),
+            single_stream: stderr_only.then_some(LogStream::Stderr),
+            ..LogOptions::default()
+        };
+        let whole = read(&log, &options, 1 << 20);
+        prop_assert_eq!(&read(&log, &options, piece_bytes), &whole);
+        if let (Ok(whole), Some(limit)) = (whole, limit_bytes) {
+            prop_assert!(whole.len() as u64 <= limit);
+        }
     }
 }

@@ -1,0 +1,144 @@
+//! Images of a private registry with TLS, in a cluster: those who have its password get them, others do not, also when they are there.
+//!
+//! `RUBELET_TEST_KUBELET=upstream` checks the test itself.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, ServiceAccount};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use rubelet_testkit::cluster::{Cluster, NAMESPACE};
+use rubelet_testkit::control_plane::Options;
+use rubelet_testkit::images::{Image, busybox_layer};
+use rubelet_testkit::in_scope;
+use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, shell, with};
+use rubelet_testkit::node::{Kubelet, PodFacts};
+use rubelet_testkit::registry::{Credentials, Registry, TlsDoor};
+use serde_json::{Value, json};
+
+const IMAGE: &str = "private.test/team/app:1";
+const PASSWORD: &str = "a-long-secret";
+
+#[test]
+fn private_images_are_for_those_who_may_have_them() {
+    in_scope("cluster_images", async |scope| {
+        let cluster =
+            Cluster::start(scope, Options::default(), Kubelet::chosen()?, |options| options).await?;
+        let registry = Registry::start(scope, Some(Credentials::new("user", PASSWORD)))?;
+        let door = registry.open_tls_door(scope)?;
+        route(&cluster, &door)?;
+        let image = Image::new("team/app").layer(busybox_layer()?);
+        let image = image.env("PATH", "/bin").env("TEAM", "app");
+        registry.push(&image.archive()?, "team/app:1")?;
+
+        // Nobody has it yet: without the password it cannot be had.
+        make_namespace(&cluster, "strangers").await?;
+        create(&cluster, "strangers", "stranger", &[]).await?;
+        refused(&cluster, "strangers", "stranger").await?;
+        // The pod's own secret opens the registry, and so does that of its service account.
+        make_login(&cluster, NAMESPACE).await?;
+        create(&cluster, NAMESPACE, "owner", &["missing", "login"]).await?;
+        ready(&cluster, NAMESPACE, "owner").await?;
+        make_namespace(&cluster, "friends").await?;
+        make_login(&cluster, "friends").await?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), "friends");
+        let patch = json!({"imagePullSecrets": [{"name": "login"}]});
+        accounts
+            .patch("default", &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        create(&cluster, "friends", "friend", &[]).await?;
+        ready(&cluster, "friends", "friend").await?;
+
+        // The image is there now. It is given without the registry to those who could have pulled it, and to nobody else.
+        drop((door, registry));
+        create(&cluster, NAMESPACE, "later", &["login"]).await?;
+        ready(&cluster, NAMESPACE, "later").await?;
+        create(&cluster, "strangers", "another", &[]).await?;
+        refused(&cluster, "strangers", "another").await
+    });
+}
+
+/// Sends pulls to the registry's door.
+fn route(cluster: &Cluster<'_>, door: &TlsDoor) -> Result<()> {
+    let directory = cluster.bed.containerd.dir().join("hosts/private.test");
+    std::fs::create_dir_all(&directory)?;
+    let (host, ca) = (door.host(), door.certificate());
+    let text = format!(
+        "server = \"https://{host}\"\n\n[host.\"https://{host}\"]\ncapabilities = [\"pull\", \"resolve\"]\nca = {ca:?}\n"
+    );
+    std::fs::write(directory.join("hosts.toml"), text).context("write the registry's configuration")
+}
+
+async fn make_namespace(cluster: &Cluster<'_>, name: &str) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    namespaces.create(&PostParams::default(), &namespace).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), name);
+    cluster
+        .eventually("the namespace has its service account", async || {
+            accounts.get("default").await.map(drop).map_err(Into::into)
+        })
+        .await
+}
+
+async fn make_login(cluster: &Cluster<'_>, namespace: &str) -> Result<()> {
+    let config = json!({"auths": {"private.test": {"username": "user", "password": PASSWORD}}});
+    let secret = json!({"metadata": {"name": "login"}, "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": config.to_string()}});
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), namespace);
+    secrets
+        .create(&PostParams::default(), &serde_json::from_value(secret)?)
+        .await?;
+    Ok(())
+}
+
+async fn create(cluster: &Cluster<'_>, namespace: &str, name: &str, secrets: &[&str]) -> Result<()> {
+    let container = with(shell("main", UNTIL_TERM), "image", json!(IMAGE));
+    let container = with(container, "imagePullPolicy", json!("IfNotPresent"));
+    let secrets: Vec<Value> = secrets.iter().map(|name| json!({"name": name})).collect();
+    let manifest = pod(name)
+        .container(container)
+        .spec("nodeName", json!(cluster.node_name()))
+        .spec("imagePullSecrets", json!(secrets))
+        .json();
+    pods(cluster, namespace)
+        .create(&PostParams::default(), &serde_json::from_value(manifest)?)
+        .await?;
+    Ok(())
+}
+
+fn pods(cluster: &Cluster<'_>, namespace: &str) -> Api<Pod> {
+    Api::namespaced(cluster.client(), namespace)
+}
+
+async fn ready(cluster: &Cluster<'_>, namespace: &str, name: &str) -> Result<()> {
+    cluster
+        .eventually(&format!("pod {name} is ready"), async || {
+            let pod = pods(cluster, namespace).get(name).await?;
+            pod.check_ready()
+                .with_context(|| serde_json::to_string(&pod.status).unwrap_or_default())
+        })
+        .await
+}
+
+/// Waits until the pod is told that it does not get the image, and looks that nothing secret is told.
+async fn refused(cluster: &Cluster<'_>, namespace: &str, name: &str) -> Result<()> {
+    cluster
+        .eventually(&format!("pod {name} gets no image"), async || {
+            let pod = pods(cluster, namespace).get(name).await?;
+            let status = pod.status.context("no status")?;
+            let containers = status.container_statuses.context("no containers")?;
+            let state = containers[0].state.clone().context("no state")?;
+            let waiting = state.waiting.with_context(|| format!("{containers:?}"))?;
+            let reason = waiting.reason.unwrap_or_default();
+            ensure!(
+                matches!(reason.as_str(), "ErrImagePull" | "ImagePullBackOff"),
+                "{reason}"
+            );
+            Ok(())
+        })
+        .await?;
+    let events = cluster.events(name).await?;
+    let told: Vec<String> = events.into_iter().filter_map(|event| event.message).collect();
+    ensure!(told.iter().all(|message| !message.contains(PASSWORD)), "{told:?}");
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Whether a pod may use an image that is on the node.
+//!
+//! Owns the question to the records and, where they ask for it, the pod's credentials. Without records every pod may use everything.
+
+use rubelet_ports::{ImageRequest, PresentImage};
+
+use crate::Images;
+use crate::credentials::Found;
+use crate::metrics::Check;
+use crate::records::Access;
+use crate::reference::repository;
+use crate::request::image_of;
+
+/// Whether a pod may use an image that is there.
+pub(crate) enum Use {
+    Granted,
+    /// The registry has to be asked, with these credentials if they are known already.
+    Refused(Option<Found>),
+}
+
+impl Images {
+    /// Whether the pod may use an image that is there.
+    pub(crate) async fn may_use(&self, request: &ImageRequest, present: &PresentImage) -> Use {
+        let Some(records) = &self.records else {
+            return Use::Granted;
+        };
+        let image = image_of(request);
+        let grants = match records.access(image, &present.image_ref).await {
+            Access::Compare(grants) => grants,
+            told => {
+                self.checked(&told);
+                return match told {
+                    Access::Exempt | Access::Granted => Use::Granted,
+                    Access::MustPull | Access::Unknown | Access::Compare(_) => Use::Refused(None),
+                };
+            }
+        };
+        // A secret that cannot be read is told when it comes to pulling.
+        let Ok(found) = self.credentials.find(&repository(image), &request.pod).await else {
+            self.count(|metrics| metrics.checked(Check::Error));
+            return Use::Refused(None);
+        };
+        let fits = records.compare(image, &present.image_ref, &grants, &found.candidates);
+        let fits = fits.await;
+        self.count(|metrics| metrics.checked(compared(fits)));
+        match fits {
+            true => Use::Granted,
+            false => Use::Refused(Some(found)),
+        }
+    }
+
+    /// As [`Self::may_use`], as far as it can be told without running a program. Only a yes is counted: after a no, `may_use` is asked.
+    pub(crate) async fn may_use_at_once(&self, request: &ImageRequest, present: &PresentImage) -> bool {
+        let Some(records) = &self.records else {
+            return true;
+        };
+        let image = image_of(request);
+        let grants = match records.access(image, &present.image_ref).await {
+            granted @ (Access::Exempt | Access::Granted) => {
+                self.checked(&granted);
+                return true;
+            }
+            Access::MustPull | Access::Unknown => return false,
+            Access::Compare(grants) => grants,
+        };
+        let found = self
+            .credentials
+            .find_at_hand(&repository(image), &request.pod)
+            .await;
+        match found {
+            Ok(found) => {
+                let fits = records.compare(image, &present.image_ref, &grants, &found.candidates);
+                let fits = fits.await;
+                if fits {
+                    self.count(|metrics| metrics.checked(compared(true)));
+                }
+                fits
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn checked(&self, access: &Access) {
+        let result = match access {
+            Access::Exempt => Check::PolicyAllowed,
+            Access::Granted => Check::RecordFound,
+            Access::MustPull => Check::MustAuthenticate,
+            Access::Unknown => Check::Error,
+            // Not decided yet.
+            Access::Compare(_) => return,
+        };
+        self.count(|metrics| metrics.checked(result));
+    }
+}
+
+fn compared(fits: bool) -> Check {
+    match fits {
+        true => Check::RecordFound,
+        false => Check::MustAuthenticate,
+    }
+}

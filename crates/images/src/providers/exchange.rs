@@ -1,0 +1,331 @@
+//! What goes to a plugin and what comes back.
+//!
+//! Owns both texts, and what of a plugin's complaint may be told. An answer that is not exactly right is none, and no error repeats it.
+
+use std::collections::BTreeMap;
+
+use rubelet_model::GoDuration;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::credential::RegistryUser;
+use crate::keyring::docker_config::DockerConfig;
+use crate::providers::configuration::PluginApi;
+
+const REDACTED: &str = "[redacted]";
+/// As much as a person reads of a complaint.
+const MAX_COMPLAINT_CHARS: usize = 300;
+/// Words from this length on that have letters and digits look like keys.
+const MIN_KEY_LENGTH: usize = 16;
+const MIN_SECRET_LENGTH: usize = 3;
+/// What follows one of these is not told.
+const TELLING_WORDS: [&str; 7] = [
+    "password",
+    "passwd",
+    "token",
+    "secret",
+    "authorization",
+    "bearer",
+    "basic",
+];
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Request<'r> {
+    kind: &'static str,
+    api_version: &'static str,
+    image: &'r str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    service_account_token: &'r str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    service_account_annotations: &'r BTreeMap<String, String>,
+}
+
+/// What a plugin reads.
+pub(crate) fn request(
+    api: PluginApi,
+    image: &str,
+    token: &str,
+    annotations: &BTreeMap<String, String>,
+) -> Vec<u8> {
+    let request = Request {
+        kind: "CredentialProviderRequest",
+        api_version: api.name(),
+        image,
+        service_account_token: token,
+        service_account_annotations: annotations,
+    };
+    // Texts and a map of texts are always JSON.
+    let mut text = serde_json::to_vec(&request).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// For how many images an answer is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheScope {
+    Image,
+    Registry,
+    Global,
+}
+
+/// Prints nothing of the credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PluginAnswer {
+    pub(crate) scope: CacheScope,
+    /// `None`: as long as the configuration says.
+    pub(crate) duration: Option<GoDuration>,
+    pub(crate) users: DockerConfig,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum AnswerError {
+    #[error("its answer is no JSON object with apiVersion and kind")]
+    Syntax,
+    #[error("apiVersion from credential plugin response did not match expected apiVersion:{expected}")]
+    Version { expected: &'static str },
+    #[error("error decoding credential provider plugin response from stdout")]
+    Content,
+    #[error("credential provider plugin did not return a valid cacheKeyType")]
+    CacheKeyType,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Header {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Response {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(default)]
+    cache_key_type: String,
+    #[serde(default)]
+    cache_duration: Option<String>,
+    #[serde(default)]
+    auth: Option<BTreeMap<String, User>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct User {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    password: String,
+}
+
+pub(crate) fn answer(api: PluginApi, output: &[u8]) -> Result<PluginAnswer, AnswerError> {
+    let header: Header = serde_json::from_slice(output).map_err(|_| AnswerError::Syntax)?;
+    if header.api_version != api.name() {
+        return Err(AnswerError::Version { expected: api.name() });
+    }
+    if header.kind != "CredentialProviderResponse" {
+        return Err(AnswerError::Content);
+    }
+    let response: Response = serde_json::from_slice(output).map_err(|_| AnswerError::Content)?;
+    let duration = match response.cache_duration {
+        Some(text) => Some(text.parse().map_err(|_| AnswerError::Content)?),
+        None => None,
+    };
+    let scope = match response.cache_key_type.as_str() {
+        "Image" => CacheScope::Image,
+        "Registry" => CacheScope::Registry,
+        "Global" => CacheScope::Global,
+        _ => return Err(AnswerError::CacheKeyType),
+    };
+    let users = response.auth.unwrap_or_default().into_iter();
+    Ok(PluginAnswer {
+        scope,
+        duration,
+        users: users
+            .map(|(address, user)| (address, RegistryUser::new(&user.username, &user.password)))
+            .collect(),
+    })
+}
+
+/// The beginning of what a plugin complained of, without whatever may be secret: what it was given, what looks like a key, and what
+/// follows a word such as `password`.
+pub(crate) fn tellable(complaint: &str, known_secrets: &[&str]) -> String {
+    let mut text = complaint.to_owned();
+    for secret in known_secrets
+        .iter()
+        .filter(|secret| secret.len() >= MIN_SECRET_LENGTH)
+    {
+        text = text.replace(secret, REDACTED);
+    }
+    let mut words = Vec::new();
+    let mut is_told_next = true;
+    for word in text.split_whitespace() {
+        let plain = word.to_lowercase();
+        let telling = TELLING_WORDS.iter().any(|telling| plain.contains(telling));
+        // `token=abc` and `"password": "abc"` have it in the same word or in the next.
+        let has_value = plain
+            .split_once([':', '='])
+            .is_some_and(|(_, value)| value.chars().any(char::is_alphanumeric));
+        let is_secret = !is_told_next || (telling && has_value) || looks_like_key(word);
+        words.push(if is_secret { REDACTED } else { word });
+        is_told_next = !telling || has_value;
+    }
+    let told = words.join(" ");
+    match told.char_indices().nth(MAX_COMPLAINT_CHARS) {
+        Some((end, _)) => format!("{}…", &told[..end]),
+        None => told,
+    }
+}
+
+fn looks_like_key(word: &str) -> bool {
+    let is_key_letter = |letter: char| letter.is_ascii_alphanumeric() || "+/=_-.".contains(letter);
+    word.split(|letter| !is_key_letter(letter)).any(|part| {
+        let (mut digits, mut letters) = (false, false);
+        for letter in part.chars() {
+            digits |= letter.is_ascii_digit();
+            letters |= letter.is_ascii_alphabetic();
+        }
+        part.len() >= MIN_KEY_LENGTH && digits && letters
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn requests() {
+        let check = |api, token: &str, annotations: &[(&str, &str)], expected: &str| {
+            let annotations = annotations
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect();
+            let text = String::from_utf8(request(api, "r.io/a", token, &annotations)).unwrap();
+            assert_eq!(text, expected);
+        };
+        check(
+            PluginApi::V1Alpha1,
+            "",
+            &[],
+            "{\"kind\":\"CredentialProviderRequest\",\"apiVersion\":\"credentialprovider.kubelet.k8s.io/v1alpha1\",\
+             \"image\":\"r.io/a\"}\n",
+        );
+        check(
+            PluginApi::V1,
+            "tok",
+            &[("k", "v")],
+            "{\"kind\":\"CredentialProviderRequest\",\"apiVersion\":\"credentialprovider.kubelet.k8s.io/v1\",\
+             \"image\":\"r.io/a\",\"serviceAccountToken\":\"tok\",\"serviceAccountAnnotations\":{\"k\":\"v\"}}\n",
+        );
+    }
+
+    #[test]
+    fn answers() {
+        let good = |changes: &serde_json::Value| {
+            let mut answer = json!({"apiVersion": PluginApi::V1.name(), "kind": "CredentialProviderResponse",
+                "cacheKeyType": "Registry", "auth": {"r.io": {"username": "u", "password": "p"}}});
+            for (key, value) in changes.as_object().unwrap() {
+                answer[key] = value.clone();
+            }
+            answer.to_string()
+        };
+        let check = |text: &str, expected: Result<(CacheScope, Option<i64>, usize), AnswerError>| {
+            let found = answer(PluginApi::V1, text.as_bytes()).map(|answer| {
+                (
+                    answer.scope,
+                    answer.duration.map(|one| one.as_millis() / 1000),
+                    answer.users.len(),
+                )
+            });
+            assert_eq!(found, expected, "{text}");
+        };
+        check(&good(&json!({})), Ok((CacheScope::Registry, None, 1)));
+        check(
+            &good(&json!({"cacheDuration": "1m", "cacheKeyType": "Image"})),
+            Ok((CacheScope::Image, Some(60), 1)),
+        );
+        check(
+            &good(&json!({"cacheDuration": "0s", "cacheKeyType": "Global", "auth": null})),
+            Ok((CacheScope::Global, Some(0), 0)),
+        );
+        check("", Err(AnswerError::Syntax));
+        check("garbage", Err(AnswerError::Syntax));
+        check("[1]", Err(AnswerError::Syntax));
+        let version = Err(AnswerError::Version {
+            expected: PluginApi::V1.name(),
+        });
+        check("{}", version.clone());
+        check(&good(&json!({"apiVersion": PluginApi::V1Beta1.name()})), version);
+        check(
+            &good(&json!({"kind": "CredentialProviderRequest"})),
+            Err(AnswerError::Content),
+        );
+        check(&good(&json!({"unknown": 1})), Err(AnswerError::Content));
+        check(
+            &good(&json!({"auth": {"r": {"username": 1}}})),
+            Err(AnswerError::Content),
+        );
+        check(
+            &good(&json!({"cacheDuration": "soon"})),
+            Err(AnswerError::Content),
+        );
+        check(
+            &good(&json!({"cacheKeyType": "Pod"})),
+            Err(AnswerError::CacheKeyType),
+        );
+        let printed = format!(
+            "{:?}",
+            answer(PluginApi::V1, good(&json!({})).as_bytes()).unwrap()
+        );
+        assert!(
+            !printed.contains("\"p\"") && !printed.contains("\"u\""),
+            "{printed}"
+        );
+    }
+
+    #[test]
+    fn complaints_lose_what_may_be_secret() {
+        let check = |complaint: &str, expected: &str| {
+            assert_eq!(tellable(complaint, &["given-token"]), expected);
+        };
+        check(
+            "connection refused by 10.0.0.1:443\n",
+            "connection refused by 10.0.0.1:443",
+        );
+        check("got given-token here", "got [redacted] here");
+        check("password: hunter2 was wrong", "password: [redacted] was wrong");
+        check("password=hunter2 was wrong", "[redacted] was wrong");
+        check(
+            "Authorization: Bearer abc def",
+            "Authorization: [redacted] [redacted] def",
+        );
+        check("{\"username\":\"AWS\",\"password\":\"x\"}", "[redacted]");
+        check("key AKIAIOSFODNN7EXAMPLE is bad", "key [redacted] is bad");
+        check(
+            "no such host registry.example.com",
+            "no such host registry.example.com",
+        );
+        check(&"word ".repeat(100), &format!("{}…", &"word ".repeat(60)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_given_is_never_told(before in "\\PC{0,20}", secret in "[a-zA-Z0-9]{3,40}", after in "\\PC{0,20}") {
+            let told = tellable(&format!("{before}{secret}{after}"), &[&secret]);
+            prop_assert!(!told.contains(&secret) || REDACTED.contains(&secret));
+        }
+
+        #[test]
+        fn any_output_is_an_answer_or_an_error(output in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = answer(PluginApi::V1, &output);
+        }
+    }
+}

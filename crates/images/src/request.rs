@@ -1,0 +1,62 @@
+//! What a request for an image says, and what the runtime's answer means for it.
+
+use rubelet_model::observation::PodUid;
+use rubelet_ports::{ImageRequest, PresentImage};
+use rubelet_wire::cri::v1;
+
+use crate::reference::{ReferenceError, with_default_tag};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+impl PullPolicy {
+    /// Validation lets no other words through; to pull is what upstream does with them.
+    pub(crate) fn of(request: &ImageRequest) -> Self {
+        match request.container.image_pull_policy.as_deref() {
+            Some("IfNotPresent") => Self::IfNotPresent,
+            Some("Never") => Self::Never,
+            Some(_) | None => Self::Always,
+        }
+    }
+}
+
+pub(crate) fn image_of(request: &ImageRequest) -> &str {
+    request.container.image.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn uid_of(request: &ImageRequest) -> PodUid {
+    PodUid::new(request.pod.metadata.uid.clone().unwrap_or_default())
+}
+
+pub(crate) fn image_spec(request: &ImageRequest) -> Result<v1::ImageSpec, ReferenceError> {
+    Ok(v1::ImageSpec {
+        image: with_default_tag(image_of(request))?,
+        annotations: request.pod.metadata.annotations.clone().unwrap_or_default(),
+        ..v1::ImageSpec::default()
+    })
+}
+
+/// An image without an id counts as none.
+pub(crate) fn present_image(image: v1::Image) -> Option<PresentImage> {
+    if image.id.is_empty() {
+        return None;
+    }
+    let image_ref = image.id.clone();
+    let (uid, username) = user_of(image);
+    Some(PresentImage {
+        image_ref,
+        uid,
+        username,
+    })
+}
+
+pub(crate) fn user_of(image: v1::Image) -> (Option<i64>, String) {
+    match image.uid {
+        Some(uid) => (Some(uid.value), String::new()),
+        None => (None, image.username),
+    }
+}

@@ -1,0 +1,555 @@
+//! Who is looked at when, and how many at a time.
+//!
+//! Owns the set of logs: containers that run, found by the links that the agent makes for log agents, and by a list in every
+//! interval. One task owns it all; what it does to a file runs beside, at most `max_workers` rotations and as many
+//! compressions at a time, and one of each kind per log.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{AbortHandle, Aborted, BoxFuture, FutureExt, abortable};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use rubelet_ports::{
+    Clock, Complaint, FileReader, FileWriter, Growth, LogFileReader, LogFileWriter, RuntimeError, Spawner,
+    WatchStream, within,
+};
+use tokio::sync::oneshot;
+
+use crate::containers::{LoggedContainers, RunningContainer};
+use crate::rotation::{Log, Rotated, RotationError, compress, plan_tidying, rotate};
+
+/// More than a runtime has been seen to write to one log. A file that is looked at this often has not doubled when it is found
+/// too large.
+const MAX_BYTES_PER_SECOND: u64 = 200_000_000;
+const MIN_PACE: Duration = Duration::from_millis(5);
+const MAX_PACE: Duration = Duration::from_secs(1);
+/// The time between two rotations of one log, however small the limit is.
+const MIN_GAP: Duration = Duration::from_millis(50);
+/// Containers whose log is asked for at a time.
+const QUESTIONS_IN_FLIGHT: usize = 4;
+/// How long the end waits for what is under way.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+const LINKS_DIR_MODE: u32 = 0o755;
+const LOG_SUFFIX: &str = ".log";
+
+#[derive(Clone, Debug)]
+pub struct RotationSettings {
+    pub max_size_bytes: u64,
+    /// At least two: the log and one that was rotated away.
+    pub max_files: usize,
+    pub max_workers: usize,
+    pub monitor_interval: Duration,
+    /// Where every container that starts gets a link to its log.
+    pub links_dir: PathBuf,
+}
+
+#[derive(Clone)]
+pub struct RotationPorts {
+    pub clock: Arc<dyn Clock>,
+    pub spawner: Arc<dyn Spawner>,
+    pub containers: Arc<dyn LoggedContainers>,
+    pub file_reader: Arc<dyn FileReader>,
+    pub file_writer: Arc<dyn FileWriter>,
+    pub log_reader: Arc<dyn LogFileReader>,
+    pub log_writer: Arc<dyn LogFileWriter>,
+}
+
+/// Dropping it ends the rotation; what is under way comes to its end.
+pub struct RotationHandle {
+    _stop: oneshot::Sender<()>,
+}
+
+#[must_use]
+pub fn start(ports: RotationPorts, settings: RotationSettings) -> RotationHandle {
+    let (stop, stopped) = oneshot::channel();
+    let spawner = Arc::clone(&ports.spawner);
+    let keeper = Keeper::new(ports, settings);
+    spawner.spawn("log rotation", keeper.run(stopped).boxed());
+    RotationHandle { _stop: stop }
+}
+
+/// What a log is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// To grow.
+    Watched,
+    /// For its turn, or for its rotation to end.
+    Due,
+    /// For the next interval, after a failure.
+    Resting,
+}
+
+struct Tracked {
+    log: Log,
+    state: State,
+    watch: Option<AbortHandle>,
+    /// The file that is being compressed.
+    compressing: Option<String>,
+    complaint: Complaint,
+}
+
+enum Done {
+    Listed(Result<Vec<RunningContainer>, RuntimeError>),
+    Linked(Vec<String>),
+    Identified {
+        id: String,
+        path: Result<Option<PathBuf>, RuntimeError>,
+    },
+    Surveyed(Vec<String>),
+    Rotated {
+        id: String,
+        result: Result<Rotated, RotationError>,
+    },
+    /// What there is to compress beside a log.
+    Tidied {
+        id: String,
+        next: Result<Option<String>, RotationError>,
+    },
+    Compressed {
+        id: String,
+        result: Result<(), RotationError>,
+    },
+}
+
+struct Keeper {
+    ports: RotationPorts,
+    settings: RotationSettings,
+    logs: BTreeMap<String, Tracked>,
+    growths: FuturesUnordered<BoxFuture<'static, Result<String, Aborted>>>,
+    works: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// Containers whose log is not known yet.
+    unknown: VecDeque<String>,
+    asked: BTreeSet<String>,
+    /// Containers that have links and need no look, such as those that have ended.
+    passed_over: BTreeSet<String>,
+    due: VecDeque<String>,
+    rotating: usize,
+    untidy: VecDeque<String>,
+    tidying: usize,
+    is_listing: bool,
+    /// Something may have begun to run since the list under way was asked for.
+    list_again: bool,
+    have_links_been_read: bool,
+    is_reading_links: bool,
+    /// The links have changed since they were read.
+    are_links_stale: bool,
+    list_complaint: Complaint,
+}
+
+impl Keeper {
+    fn new(ports: RotationPorts, settings: RotationSettings) -> Self {
+        Self {
+            ports,
+            settings,
+            logs: BTreeMap::new(),
+            growths: FuturesUnordered::new(),
+            works: FuturesUnordered::new(),
+            unknown: VecDeque::new(),
+            asked: BTreeSet::new(),
+            passed_over: BTreeSet::new(),
+            due: VecDeque::new(),
+            rotating: 0,
+            untidy: VecDeque::new(),
+            tidying: 0,
+            is_listing: false,
+            list_again: false,
+            have_links_been_read: false,
+            is_reading_links: false,
+            are_links_stale: false,
+            list_complaint: Complaint::default(),
+        }
+    }
+
+    async fn run(mut self, stopped: oneshot::Receiver<()>) {
+        let mut stopped = pin!(stopped);
+        make_links_dir(self.ports.file_writer.as_ref(), &self.settings.links_dir).await;
+        let mut links = self.watch_links();
+        let mut tick = self.ports.clock.sleep(self.settings.monitor_interval);
+        self.list();
+        loop {
+            self.begin_works();
+            // Every arm is cancel-safe: what is not taken stays in its set, and a hint only says to look.
+            tokio::select! {
+                biased;
+                _ = stopped.as_mut() => break,
+                Some(done) = self.works.next(), if !self.works.is_empty() => self.settle(done),
+                Some(grown) = self.growths.next(), if !self.growths.is_empty() => {
+                    if let Ok(id) = grown {
+                        self.grown(id);
+                    }
+                }
+                hint = links.next() => match hint {
+                    Some(Ok(_)) => self.are_links_stale = true,
+                    // Watched again in the next interval: the directory may not be there yet.
+                    Some(Err(_)) | None => links = futures_util::stream::pending().boxed(),
+                },
+                () = tick.as_mut() => {
+                    tick = self.ports.clock.sleep(self.settings.monitor_interval);
+                    links = self.watch_links();
+                    self.list();
+                }
+            }
+        }
+        let rest = async { while self.works.next().await.is_some() {} };
+        if within(self.ports.clock.as_ref(), STOP_LIMIT, rest).await.is_err() {
+            tracing::warn!("Work on logs is left behind");
+        }
+    }
+
+    fn watch_links(&self) -> WatchStream {
+        self.ports.file_reader.watch(&self.settings.links_dir)
+    }
+
+    fn list(&mut self) {
+        if std::mem::replace(&mut self.is_listing, true) {
+            self.list_again = true;
+            return;
+        }
+        let containers = Arc::clone(&self.ports.containers);
+        self.works
+            .push(async move { Done::Listed(containers.running().await) }.boxed());
+    }
+
+    fn begin_works(&mut self) {
+        if self.are_links_stale && !self.is_reading_links {
+            (self.are_links_stale, self.is_reading_links) = (false, true);
+            let (files, directory) = (
+                Arc::clone(&self.ports.file_reader),
+                self.settings.links_dir.clone(),
+            );
+            let read = async move {
+                let entries = files.list(&directory).await.unwrap_or_default();
+                Done::Linked(entries.into_iter().map(|entry| entry.name).collect())
+            };
+            self.works.push(read.boxed());
+        }
+        while self.asked.len() < QUESTIONS_IN_FLIGHT
+            && let Some(id) = self.unknown.pop_front()
+        {
+            if !self.asked.insert(id.clone()) {
+                continue;
+            }
+            let containers = Arc::clone(&self.ports.containers);
+            let ask = async move {
+                let path = containers.log_path(&id).await;
+                Done::Identified { id, path }
+            };
+            self.works.push(ask.boxed());
+        }
+        while self.rotating < self.settings.max_workers
+            && let Some(id) = self.due.pop_front()
+        {
+            self.begin_rotation(&id);
+        }
+        while self.tidying < self.settings.max_workers
+            && let Some(id) = self.untidy.pop_front()
+        {
+            self.begin_tidying(id);
+        }
+    }
+
+    fn begin_rotation(&mut self, id: &str) {
+        let Some(tracked) = self.logs.get(id) else { return };
+        let (ports, log) = (self.ports.clone(), tracked.log.clone());
+        let compressing = tracked.compressing.clone();
+        let (size, files) = (self.settings.max_size_bytes, self.settings.max_files);
+        self.rotating += 1;
+        let work = async move {
+            let result = rotate(&ports, &log, size, files, compressing.as_deref()).await;
+            Done::Rotated { id: log.id, result }
+        };
+        self.works.push(work.boxed());
+    }
+
+    fn begin_tidying(&mut self, id: String) {
+        let Some(tracked) = self.logs.get(&id) else { return };
+        if tracked.compressing.is_some() {
+            // Its end looks again.
+            return;
+        }
+        let (ports, log) = (self.ports.clone(), tracked.log.clone());
+        self.tidying += 1;
+        let work = async move {
+            let next = plan_tidying(&ports, &log).await;
+            Done::Tidied { id, next }
+        };
+        self.works.push(work.boxed());
+    }
+
+    fn settle(&mut self, done: Done) {
+        match done {
+            Done::Listed(listed) => self.listed(listed),
+            Done::Linked(names) => self.linked(&names),
+            Done::Identified { id, path } => self.identified(id, path),
+            Done::Surveyed(large) => {
+                for id in large {
+                    self.grown(id);
+                }
+            }
+            Done::Rotated { id, result } => self.rotated(&id, result),
+            Done::Tidied { id, next } => self.tidied(id, next),
+            Done::Compressed { id, result } => self.compressed(id, result),
+        }
+    }
+
+    fn listed(&mut self, listed: Result<Vec<RunningContainer>, RuntimeError>) {
+        self.is_listing = false;
+        if std::mem::take(&mut self.list_again) {
+            self.list();
+        }
+        let running: BTreeMap<String, Option<PathBuf>> = match listed {
+            Ok(running) => running
+                .into_iter()
+                .map(|container| (container.id, container.log_path))
+                .collect(),
+            Err(error) => {
+                if self
+                    .list_complaint
+                    .is_due(&error.to_string(), self.ports.clock.moment())
+                {
+                    tracing::warn!(%error, "Logs are not rotated: the containers cannot be listed");
+                }
+                return;
+            }
+        };
+        self.list_complaint.end();
+        self.logs.retain(|id, tracked| {
+            let stays = running.contains_key(id) || tracked.state == State::Due;
+            if let Some(watch) = tracked.watch.take_if(|_| !stays) {
+                watch.abort();
+            }
+            stays
+        });
+        self.survey();
+        for (id, log_path) in running {
+            self.passed_over.remove(&id);
+            match log_path {
+                Some(path) if !self.logs.contains_key(&id) => self.track(id, path),
+                Some(_) => {}
+                None => self.question(id),
+            }
+        }
+    }
+
+    /// Looks at every log, also at those whose growth somebody should have told.
+    fn survey(&mut self) {
+        let of = |state: State| {
+            let logs = self.logs.values().filter(move |tracked| tracked.state == state);
+            logs.map(|tracked| tracked.log.clone()).collect::<Vec<Log>>()
+        };
+        let (files, resting) = (of(State::Watched), of(State::Resting));
+        for log in resting {
+            // What was wrong is tried again at once if the log is still too large.
+            self.watch(&log.id, Duration::ZERO);
+        }
+        if files.is_empty() {
+            return;
+        }
+        let (reader, max_size_bytes) = (Arc::clone(&self.ports.log_reader), self.settings.max_size_bytes);
+        let survey = async move {
+            let mut large = Vec::new();
+            for log in files {
+                // One that cannot be looked at is complained about where it is rotated.
+                if !matches!(reader.size(&log.path).await, Ok(size) if size < max_size_bytes) {
+                    large.push(log.id);
+                }
+            }
+            Done::Surveyed(large)
+        };
+        self.works.push(survey.boxed());
+    }
+
+    fn linked(&mut self, names: &[String]) {
+        self.is_reading_links = false;
+        let ids: BTreeSet<&str> = names
+            .iter()
+            .filter_map(|name| name.strip_suffix(LOG_SUFFIX)?.rsplit_once('-'))
+            .map(|(_, id)| id)
+            .collect();
+        self.passed_over.retain(|id| ids.contains(id.as_str()));
+        if !std::mem::replace(&mut self.have_links_been_read, true) {
+            // Most of those that are there already ended long ago; one list tells of all that run.
+            self.passed_over = ids.into_iter().map(str::to_owned).collect();
+            return self.list();
+        }
+        for id in ids {
+            if !self.passed_over.contains(id) {
+                self.question(id.to_owned());
+            }
+        }
+    }
+
+    fn question(&mut self, id: String) {
+        if !self.logs.contains_key(&id) && !self.asked.contains(&id) && !self.unknown.contains(&id) {
+            self.unknown.push_back(id);
+        }
+    }
+
+    fn identified(&mut self, id: String, path: Result<Option<PathBuf>, RuntimeError>) {
+        self.asked.remove(&id);
+        let Ok(Some(path)) = path else {
+            // Asked again when the list says that it runs.
+            self.passed_over.insert(id);
+            return;
+        };
+        if !self.logs.contains_key(&id) {
+            self.track(id, path);
+        }
+    }
+
+    fn track(&mut self, id: String, path: PathBuf) {
+        let log = Log { id: id.clone(), path };
+        let tracked = Tracked {
+            log,
+            state: State::Watched,
+            watch: None,
+            compressing: None,
+            complaint: Complaint::default(),
+        };
+        self.logs.insert(id.clone(), tracked);
+        self.watch(&id, Duration::ZERO);
+        self.untidy.push_back(id);
+    }
+
+    /// Waits for a log to grow, after a pause.
+    fn watch(&mut self, id: &str, pause: Duration) {
+        let Some(tracked) = self.logs.get_mut(id) else {
+            return;
+        };
+        tracked.state = State::Watched;
+        let growth = Growth {
+            path: tracked.log.path.clone(),
+            identity: None,
+            size_bytes: self.settings.max_size_bytes,
+            pace: pace(self.settings.max_size_bytes),
+        };
+        let (ports, id) = (self.ports.clone(), id.to_owned());
+        let wait = async move {
+            if !pause.is_zero() {
+                ports.clock.sleep(pause).await;
+            }
+            ports.log_reader.growth(growth).await;
+            id
+        };
+        let (wait, handle) = abortable(wait);
+        if let Some(earlier) = tracked.watch.replace(handle) {
+            earlier.abort();
+        }
+        self.growths.push(wait.boxed());
+    }
+
+    fn grown(&mut self, id: String) {
+        let Some(tracked) = self.logs.get_mut(&id) else {
+            return;
+        };
+        if tracked.state == State::Watched {
+            tracked.state = State::Due;
+            self.due.push_back(id);
+        }
+    }
+
+    fn rotated(&mut self, id: &str, result: Result<Rotated, RotationError>) {
+        self.rotating -= 1;
+        match result {
+            Ok(rotated) => {
+                if rotated == Rotated::Away {
+                    self.untidy.push_back(id.to_owned());
+                }
+                self.at_ease(id);
+                self.watch(id, MIN_GAP);
+            }
+            Err(error) => {
+                self.complain(id, &error, "A log cannot be rotated");
+                if let Some(tracked) = self.logs.get_mut(id) {
+                    tracked.state = State::Resting;
+                }
+            }
+        }
+    }
+
+    fn tidied(&mut self, id: String, next: Result<Option<String>, RotationError>) {
+        let file = match next {
+            Ok(Some(file)) => file,
+            Ok(None) => {
+                self.tidying -= 1;
+                return;
+            }
+            Err(error) => {
+                self.tidying -= 1;
+                return self.complain(&id, &error, "Rotated logs cannot be tidied up");
+            }
+        };
+        let Some(tracked) = self.logs.get_mut(&id) else {
+            self.tidying -= 1;
+            return;
+        };
+        tracked.compressing = Some(file.clone());
+        let (ports, log) = (self.ports.clone(), tracked.log.clone());
+        let work = async move {
+            let result = compress(&ports, &log, &file).await;
+            Done::Compressed { id, result }
+        };
+        self.works.push(work.boxed());
+    }
+
+    fn compressed(&mut self, id: String, result: Result<(), RotationError>) {
+        self.tidying -= 1;
+        if let Some(tracked) = self.logs.get_mut(&id) {
+            tracked.compressing = None;
+        }
+        match result {
+            // There may be more, or a rotation has come meanwhile.
+            Ok(()) => self.untidy.push_back(id),
+            Err(error) => self.complain(&id, &error, "A rotated log cannot be compressed"),
+        }
+    }
+
+    fn complain(&mut self, id: &str, error: &RotationError, what: &'static str) {
+        let Some(tracked) = self.logs.get_mut(id) else {
+            return;
+        };
+        let now = self.ports.clock.moment();
+        if tracked.complaint.is_due(&error.to_string(), now) {
+            let path = tracked.log.path.display();
+            tracing::warn!(container = id, log = %path, %error, "{what}");
+        }
+    }
+
+    fn at_ease(&mut self, id: &str) {
+        if let Some(tracked) = self.logs.get_mut(id)
+            && tracked.complaint.end()
+        {
+            tracing::info!(container = id, "The log is rotated again");
+        }
+    }
+}
+
+/// On a new node nobody has made it yet, and what is not there cannot be watched.
+async fn make_links_dir(files: &dyn FileWriter, directory: &Path) {
+    if let Err(error) = files.create_directory(directory, LINKS_DIR_MODE).await {
+        tracing::warn!(%error, "New containers are found by the interval only");
+    }
+}
+
+/// How often a log that is being written has to be looked at.
+fn pace(max_size_bytes: u64) -> Duration {
+    let micros = u128::from(max_size_bytes) * 1_000_000 / u128::from(MAX_BYTES_PER_SECOND);
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)).clamp(MIN_PACE, MAX_PACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_logs_are_looked_at_less_often() {
+        let check = |size: u64, millis: u64| assert_eq!(pace(size), Duration::from_millis(millis), "{size}");
+        check(0, 5);
+        check(10_000_000, 50);
+        check(100_000_000, 500);
+        check(u64::MAX, 1000);
+    }
+}

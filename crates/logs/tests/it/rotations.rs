@@ -1,0 +1,129 @@
+//! What is rotated when, and what stays.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::scene::{MAX_SIZE_BYTES, Process, Reopening, Scene, wait_for};
+
+/// So long that only growth can be the reason.
+const NEVER: Duration = Duration::from_secs(100_000);
+/// After so many lists a log that was too large would have been rotated long ago.
+const LOOKS: usize = 5;
+const SOON: Duration = Duration::from_millis(20);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_rotated_when_it_has_grown_and_loses_no_line() {
+    let scene = Scene::new();
+    let container = &scene.container;
+    let _process = Process::start(&scene, scene.settings(4, NEVER), None);
+    for round in 1..=12 {
+        container.write_to(MAX_SIZE_BYTES);
+        wait_for("a new log", || container.reopened.load(Ordering::SeqCst) == round).await;
+        assert!(fs::metadata(&container.log).unwrap().len() < MAX_SIZE_BYTES);
+    }
+    container.write_to(100);
+    wait_for("two older ones are compressed", || {
+        let files = scene.files();
+        let packed = files.iter().filter(|name| name.ends_with(".gz")).count();
+        packed == 2 && !files.iter().any(|name| name.ends_with(".tmp"))
+    })
+    .await;
+    let files = scene.files();
+    assert_eq!(files.len(), 4, "{files:?}");
+    // The newest one is left as it is.
+    assert!(!files[3].ends_with(".gz") && files[0] == "0.log", "{files:?}");
+    scene.check_lines();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_has_just_started_is_found_by_its_link() {
+    let scene = Scene::new();
+    *scene.container.runs.lock().unwrap() = false;
+    let _process = Process::start(&scene, scene.settings(3, NEVER), None);
+    *scene.container.runs.lock().unwrap() = true;
+    scene.container.write_to(MAX_SIZE_BYTES);
+    scene.link();
+    wait_for("a new log", || {
+        scene.container.reopened.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    scene.check_lines();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_log_and_one_of_a_container_that_ended_stay() {
+    let scene = Scene::new();
+    scene.container.write_to(MAX_SIZE_BYTES - 200);
+    let process = Process::start(&scene, scene.settings(3, SOON), None);
+    wait_for("several looks", || {
+        scene.container.lists.load(Ordering::SeqCst) > LOOKS
+    })
+    .await;
+    assert_eq!(scene.files(), ["0.log"]);
+    process.cut_off();
+    *scene.container.runs.lock().unwrap() = false;
+    scene.container.write_to(2 * MAX_SIZE_BYTES);
+    scene.link();
+    let _process = Process::start(&scene, scene.settings(3, SOON), None);
+    let before = scene.container.lists.load(Ordering::SeqCst);
+    wait_for("several looks", || {
+        scene.container.lists.load(Ordering::SeqCst) > before + LOOKS
+    })
+    .await;
+    assert_eq!(scene.files(), ["0.log"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_refuses_costs_no_line() {
+    let scene = Scene::new();
+    let container = &scene.container;
+    *container.reopening.lock().unwrap() = Reopening::Fails;
+    let _process = Process::start(&scene, scene.settings(3, SOON), None);
+    for size in 1..20 {
+        container.write_to(size * MAX_SIZE_BYTES / 4);
+        tokio::task::yield_now().await;
+    }
+    *container.reopening.lock().unwrap() = Reopening::Works;
+    wait_for("a new log", || container.reopened.load(Ordering::SeqCst) >= 1).await;
+    wait_for("the log is there", || container.log.exists()).await;
+    container.write_to(100);
+    wait_for("tidied up", || scene.is_tidy()).await;
+    let numbers = scene.numbers();
+    assert_eq!(numbers, (0..container.lines()).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_does_not_bring_the_old_file_back() {
+    let scene = Scene::new();
+    let container = &scene.container;
+    *container.reopening.lock().unwrap() = Reopening::AnswerIsLost;
+    let _process = Process::start(&scene, scene.settings(5, NEVER), None);
+    for round in 1..=3 {
+        container.write_to(MAX_SIZE_BYTES);
+        wait_for("a new log", || container.reopened.load(Ordering::SeqCst) == round).await;
+    }
+    container.write_to(100);
+    wait_for("tidied up", || scene.is_tidy()).await;
+    let numbers = scene.numbers();
+    assert_eq!(numbers, (0..container.lines()).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_somebody_removed_is_opened_anew() {
+    let scene = Scene::new();
+    let container = &scene.container;
+    let _process = Process::start(&scene, scene.settings(3, NEVER), None);
+    container.write_to(1000);
+    wait_for("a new log", || {
+        let _ = fs::remove_file(&container.log);
+        container.reopened.load(Ordering::SeqCst) >= 1
+    })
+    .await;
+    let again = container.reopened.load(Ordering::SeqCst);
+    // The last removal may have come after it.
+    wait_for("the log is there", || {
+        container.log.exists() || container.reopened.load(Ordering::SeqCst) > again
+    })
+    .await;
+}

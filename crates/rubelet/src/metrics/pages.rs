@@ -1,0 +1,30 @@
+//! The pages that the server gives out.
+
+use async_trait::async_trait;
+use rubelet_agent::AgentHandle;
+use rubelet_ports::{MetricsPage, MetricsPages};
+
+use super::{Registries, text};
+
+pub(crate) struct Pages {
+    pub(crate) registries: Registries,
+    /// Counts what there is right before a page shows it.
+    pub(crate) agent: AgentHandle,
+}
+
+#[async_trait]
+impl MetricsPages for Pages {
+    async fn page(&self, page: MetricsPage) -> String {
+        let registry = match page {
+            MetricsPage::Node => {
+                if self.agent.take_census().await.is_err() {
+                    tracing::debug!("The agent does not count its pods; the page shows how many there were");
+                }
+                &self.registries.node
+            }
+            MetricsPage::Probes => &self.registries.probes,
+            MetricsPage::HealthChecks => &self.registries.health_checks,
+        };
+        text::render(&registry.gather())
+    }
+}
