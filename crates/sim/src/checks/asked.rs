@@ -273,16 +273,13 @@ impl Checker {
     /// The grace is what the pod asks for, less the time that waiting took, and a later one is never longer.
     fn check_grace(&mut self, at: Duration, instance: &Instance, grace_seconds: i64) {
         let life = self.truth.life;
-        // A stop for another reason, before the pod had to end, is no measure: neither a container's own, nor one of all that
-        // start again, of a pod that nobody removed and whose deadline passes meanwhile.
-        let pod = self.truth.pod(&instance.uid);
-        let (end_began, restarts_all) = (pod.end_began, pod.restart_all_asked);
-        let is_measure = |at: Duration| end_began.map_or(!restarts_all, |began| at >= began);
+        // A stop for another reason, before the pod had to end, is no measure.
+        let end_began = self.truth.pod(&instance.uid).end_began.unwrap_or_default();
         let last = instance
             .stops
             .iter()
             .rev()
-            .find(|stop| stop.life == life && is_measure(stop.at));
+            .find(|stop| stop.life == life && stop.at >= end_began);
         // A sidecar's turn uses up a part of its grace, another one at each try.
         let is_sidecar = self
             .truth
