@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use rubelet_model::go_json;
 use rubelet_wire::cri::v1;
 use sha2::{Digest, Sha256};
 
@@ -98,29 +99,6 @@ pub(crate) fn hex_sha256(bytes: &[u8]) -> String {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-/// A JSON string as Go writes it: what means something in HTML or JavaScript is escaped too.
-fn go_json(text: &str) -> String {
-    let mut json = String::with_capacity(text.len() + 2);
-    json.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            '\u{8}' => json.push_str("\\b"),
-            '\u{c}' => json.push_str("\\f"),
-            '\n' => json.push_str("\\n"),
-            '\r' => json.push_str("\\r"),
-            '\t' => json.push_str("\\t"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
-                json.push_str(&format!("\\u{:04x}", u32::from(letter)));
-            }
-            other => json.push(other),
-        }
-    }
-    json.push('"');
-    json
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! changes its agent. It covers the name and the image only.
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer};
+use rubelet_model::go_json;
 
 const FNV_32_OFFSET: u32 = 0x811c_9dc5;
 const FNV_32_PRIME: u32 = 0x0100_0193;
@@ -45,27 +46,4 @@ pub fn name_and_image_hash(name: &str, image: &str) -> u64 {
     }
     feed("]");
     u64::from(hash)
-}
-
-/// A JSON string as Go writes it: characters that mean something in HTML or JavaScript are escaped too.
-fn go_json(text: &str) -> String {
-    let mut json = String::with_capacity(text.len() + 2);
-    json.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            '\u{8}' => json.push_str("\\b"),
-            '\u{c}' => json.push_str("\\f"),
-            '\n' => json.push_str("\\n"),
-            '\r' => json.push_str("\\r"),
-            '\t' => json.push_str("\\t"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
-                json.push_str(&format!("\\u{:04x}", u32::from(letter)));
-            }
-            other => json.push(other),
-        }
-    }
-    json.push('"');
-    json
 }

@@ -9,6 +9,7 @@ pub mod cpuset;
 pub mod document;
 pub mod duration;
 pub mod explanation;
+mod go_json;
 pub mod names;
 pub mod observation;
 pub mod pressure;
@@ -20,6 +21,7 @@ pub mod volume_step;
 
 pub use cpuset::CpuSet;
 pub use duration::GoDuration;
+pub use go_json::go_json;
 pub use pressure::Pressure;
 pub use quantity::Quantity;
 pub use runtime_report::{HandlerAbilities, RuntimeAbilities, RuntimeContact, RuntimeReport};
