@@ -100,7 +100,7 @@ impl PodJob {
 
     /// Runs the hook of a container that is about to be stopped, for as long as its grace period.
     pub(super) async fn run_pre_stop<'a>(&'a self, hook: &'a Hook, stop: &'a ContainerStop) -> PreStop<'a> {
-        if self.work.pre_stops.has(&stop.id) {
+        if self.work.farewells.had_hook(&stop.id) {
             return PreStop::default();
         }
         let clock = Arc::clone(&self.ports().clock);
@@ -131,10 +131,7 @@ impl PodJob {
                 Some(rest.map(drop).boxed())
             }
         };
-        let containers = self.seen.as_ref().map(|seen| seen.containers.as_slice());
-        let is_known = |id: &ContainerId| containers.unwrap_or_default().iter().any(|one| one.id == *id);
-        self.work.pre_stops.retain(is_known);
-        self.work.pre_stops.add(stop.id.clone());
+        self.work.farewells.note_hook(&stop.id);
         let seconds = i64::try_from(clock.moment().since(begun).as_secs()).unwrap_or(i64::MAX);
         PreStop { seconds, rest }
     }

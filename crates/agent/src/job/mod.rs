@@ -7,11 +7,11 @@
 mod cgroup;
 mod container;
 mod env_files;
+mod farewells;
 mod files;
 mod hooks;
 mod objects;
 mod own_users;
-mod pre_stops;
 mod probes;
 mod sandbox;
 mod status;
@@ -45,7 +45,7 @@ use crate::sources::Mirrors;
 use crate::startup::StartupTimes;
 use crate::user_ids::UserIds;
 use crate::waits::Waits;
-use pre_stops::PreStops;
+use farewells::Farewells;
 
 /// How long a call that changes something may go on after its job was cancelled. Dropping it would leave its outcome unknown.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
@@ -90,8 +90,8 @@ pub(crate) struct PodWork {
     pub(crate) has_place: bool,
     /// Containers that were asked for, with an unknown outcome, by name.
     pub(crate) containers_asked: BTreeMap<String, InFlightContainer>,
-    /// Containers that had their preStop hook.
-    pub(crate) pre_stops: PreStops,
+    /// What its containers were told about their end.
+    pub(crate) farewells: Farewells,
     /// The pod's range of user ids, once it has one.
     pub(crate) own_users: Option<UserNamespace>,
     /// The runtime handler of its class, once that was looked up.
@@ -110,7 +110,7 @@ impl PodWork {
             sandbox_asked: None,
             has_place: false,
             containers_asked: BTreeMap::new(),
-            pre_stops: PreStops::default(),
+            farewells: Farewells::default(),
             own_users: None,
             runtime_handler: None,
         }

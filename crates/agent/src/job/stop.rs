@@ -114,6 +114,10 @@ impl PodJob {
         stops: &[ContainerStop],
         words: impl Fn(&str) -> String,
     ) -> Result<(), RuntimeError> {
+        self.work.farewells.retain(|id| {
+            let mut seen = self.seen.iter().flat_map(|seen| &seen.containers);
+            stops.iter().any(|stop| stop.id == *id) || seen.any(|one| one.id == *id)
+        });
         let (done, _) = watch::channel(BTreeSet::<String>::new());
         let one = |stop: &ContainerStop| {
             let message = words(&stop.name);
@@ -135,7 +139,8 @@ impl PodJob {
                 let _ = within(clock.as_ref(), Duration::from_secs(left), turn).await;
                 let waited = clock.moment().since(begun).as_secs();
                 let waited = i64::try_from(waited).unwrap_or(i64::MAX);
-                let grace_seconds = runtime_grace_seconds(stop.grace_seconds, hook_seconds, waited);
+                let left = runtime_grace_seconds(stop.grace_seconds, hook_seconds, waited);
+                let grace_seconds = self.work.farewells.shrink(&stop.id, left);
                 let writer = &self.ports().runtime_writer;
                 let call = writer.stop_container(stop.id.as_str(), grace_seconds);
                 let result = not_found_is_fine(beside(call, hook.rest).await);

@@ -65,6 +65,29 @@ fn a_failed_liveness_probe_restarts_one_container() {
     assert!(bed.line.sent_about("StopPodSandbox", "web").is_empty());
 }
 
+/// The pod ends while one of its containers is stopped with a short grace period: it does not get more time by that.
+#[test]
+fn the_end_of_the_pod_does_not_lengthen_a_stop_under_way() {
+    let mut bed = Bed::started();
+    let mut liveness = probe();
+    liveness["terminationGracePeriodSeconds"] = json!(7);
+    let pod = PodText::new("web", &["term=ignore"])
+        .container("livenessProbe", liveness)
+        .spec("terminationGracePeriodSeconds", json!(300));
+    bed.put_and_wait(&pod);
+    bed.dialer.set_down(APP, true);
+    bed.wait("it is killed", SOON, |bed| {
+        !bed.line.sent_about("StopContainer", "web/main").is_empty()
+    });
+    bed.remove(&pod);
+    bed.wait("it is gone", seconds(20), |bed| {
+        !bed.line.sent_about("StopPodSandbox", "web").is_empty()
+    });
+    let stops = bed.line.sent_about("StopContainer", "web/main");
+    let graces: Vec<i64> = stops.iter().map(|stop| stop.grace_seconds).collect();
+    assert_eq!(graces, [7, 7]);
+}
+
 #[test]
 fn readiness_comes_and_goes() {
     let mut bed = Bed::started();
