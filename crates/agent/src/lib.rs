@@ -90,7 +90,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
     let shared = Arc::new(Shared {
         user_ids: UserIds::new(&settings.root_dir, settings.user_namespaces.clone()),
         starts: Arc::new(Semaphore::new(settings.starts_in_flight.max(1))),
-        stops: Semaphore::new(settings.starts_in_flight.max(1)),
+        stops: Semaphore::new(settings.stops_in_flight.max(1)),
         started_at: ports.clock.now(),
         observer: observer_handle,
         health,

@@ -91,6 +91,8 @@ pub struct AgentSettings {
     pub gate: Arc<dyn Fn(&str) -> bool + Send + Sync>,
     /// Starts against the runtime that may be under way at the same time.
     pub starts_in_flight: usize,
+    /// Stops of pods, likewise.
+    pub stops_in_flight: usize,
     /// The runtime's name, such as `containerd`: the scheme of container ids.
     pub runtime_name: String,
 }

@@ -42,9 +42,10 @@ use crate::edges::Edges;
 use crate::metrics;
 use crate::volumes::volumes;
 
-/// On two processors a runtime starts pods fastest with this many starts under way; more processors carry more.
+/// On two processors a runtime starts and stops pods fastest with this many under way; more processors carry more.
 const STARTS_PER_PROCESSOR: usize = 3;
-const MIN_STARTS: usize = 4;
+const STOPS_PER_PROCESSOR: usize = 2;
+const MIN_IN_FLIGHT: usize = 4;
 /// Links to all containers' logs, where log agents look for them.
 pub(crate) const CONTAINER_LOGS_DIR: &str = "/var/log/containers";
 /// Where pods' logs are unless the configuration says otherwise.
@@ -172,7 +173,8 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
             max_total: usize::try_from(flags.maximum_dead_containers).ok(),
         },
         gate: Arc::new(move |name| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate))),
-        starts_in_flight: MIN_STARTS.max(found.machine.processors * STARTS_PER_PROCESSOR),
+        starts_in_flight: MIN_IN_FLIGHT.max(found.machine.processors * STARTS_PER_PROCESSOR),
+        stops_in_flight: MIN_IN_FLIGHT.max(found.machine.processors * STOPS_PER_PROCESSOR),
         runtime_name: found.runtime_name.to_owned(),
         root_dir,
     })

@@ -77,6 +77,7 @@ pub fn settings(scenario: &Scenario) -> AgentSettings {
         garbage: rubelet_lifecycle::garbage::GarbageLimits::default(),
         gate: gates(),
         starts_in_flight: 4,
+        stops_in_flight: 4,
         runtime_name: "containerd".to_owned(),
     }
 }

@@ -207,7 +207,7 @@ fn a_pod_that_went_while_nobody_looked_has_its_hook_all_the_same() {
 #[test]
 fn hooks_that_hang_take_no_turn_from_others() {
     let mut bed = Bed::new();
-    bed.settings.starts_in_flight = 1;
+    bed.settings.stops_in_flight = 1;
     bed.start();
     let slow: Vec<PodText> = ["a", "b", "c"]
         .into_iter()

@@ -351,7 +351,7 @@ fn starts_that_hang_do_not_keep_others_from_starting() {
 #[test]
 fn a_sandbox_does_not_stand_in_line_behind_the_containers_of_other_pods() {
     let mut bed = Bed::started();
-    let names: Vec<String> = (0..3 * bed.settings.starts_in_flight)
+    let names: Vec<String> = (0..3 * bed.settings.stops_in_flight)
         .map(|number| format!("web{number}"))
         .collect();
     let pods: Vec<PodText> = names.iter().map(|name| PodText::new(name, &[])).collect();
