@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{MountFlags, mount};
 
 use crate::process::{Process, spawn};
 use crate::teardown;
@@ -40,6 +41,18 @@ pub struct Scope {
 impl Scope {
     /// Creates a scope, after sweeping what killed tests left behind (once per process).
     pub fn new(test: &str) -> Result<Self> {
+        Self::make(test, |_| Ok(()))
+    }
+
+    /// A scope whose directory is a file system in memory: for measurements, which a disk's history must not disturb.
+    pub fn in_memory(test: &str) -> Result<Self> {
+        Self::make(test, |dir| {
+            mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(c"mode=755"))
+                .context("mount a file system in memory")
+        })
+    }
+
+    fn make(test: &str, prepare: impl Fn(&Path) -> Result<()>) -> Result<Self> {
         static SWEEP: Once = Once::new();
         SWEEP.call_once(sweep_leftovers);
         fs::create_dir_all(BASE_DIR).context("create the test base directory")?;
@@ -50,6 +63,7 @@ impl Scope {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 made => made.context("create the scope's directory")?,
             }
+            prepare(&dir)?;
             let lock = match File::create(dir.join(LOCK_FILE)) {
                 // Another process's sweep took the directory for debris.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,

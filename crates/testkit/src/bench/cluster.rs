@@ -18,7 +18,7 @@ use super::pod::{CONFIG_MAP, NAMESPACE, ROOT_CA, SECRET};
 use super::runtime::DEADLINE;
 use super::sightings::{Pods, Sightings};
 use crate::Scope;
-use crate::control_plane::{ControlPlane, Options};
+use crate::control_plane::{ControlPlane, CredentialFiles, Options};
 use crate::wait::wait_until;
 
 /// How many requests of ours are in flight when many pods are made or deleted.
@@ -29,6 +29,8 @@ pub(super) struct Membership {
     pub(super) node: String,
     pub(super) kubeconfig: PathBuf,
     pub(super) address: IpAddr,
+    /// What the API server believes when it calls the node.
+    pub(super) serving: CredentialFiles,
 }
 
 /// A control plane and what it says of its pods. Dropping it ends it.
@@ -99,6 +101,9 @@ impl Cluster {
             node: node.to_owned(),
             kubeconfig,
             address: self.address,
+            serving: self
+                .plane
+                .kubelet_serving_files(node, &[&self.address.to_string()])?,
         })
     }
 

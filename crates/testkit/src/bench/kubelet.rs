@@ -158,6 +158,10 @@ impl<'a> Place<'a> {
             command
                 .arg("--kubeconfig")
                 .arg(&membership.kubeconfig)
+                .arg("--tls-cert-file")
+                .arg(&membership.serving.certificate)
+                .arg("--tls-private-key-file")
+                .arg(&membership.serving.key)
                 .arg(format!("--node-ip={}", membership.address))
                 // The API server calls the node at its address.
                 .arg("--address=0.0.0.0");

@@ -150,7 +150,7 @@ impl Options {
 /// Measures, prints the table, and writes the document if nothing was left out.
 pub fn run(options: &Options) -> Result<()> {
     let begin = Instant::now();
-    let scope = Scope::new("bench")?;
+    let scope = Scope::in_memory("bench")?;
     let containerd = Containerd::start(&scope, Flavour::V2)?;
     if options.wants(Group::Probes) || options.wants(Group::Streams) {
         containerd.import(&images::busybox()?)?;

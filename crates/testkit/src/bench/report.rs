@@ -139,7 +139,8 @@ const METHOD: &str = "\
 - All three columns share one private containerd, one image, one pod (a single container that ends at once on SIGTERM, in a
   bridged network of its own) and one set of cgroup settings; both kubelets get the same configuration file. They take turns, round by
   round, for each group of rows, in the other order every second round. Each kubelet starts on empty folders and is left alone for 5 s
-  before its first pod.
+  before its first pod. All files are on one file system in memory: a disk remembers for minutes what was removed from it, and whoever
+  comes later in a round would pay for that.
 - The ratios are medians of the rounds' ratios, with their range; so are the verdicts of rows whose limit is a multiple of the floor. What
   slows the machine down for minutes slows all columns of a round.
 - **CRI floor**: RunPodSandbox, CreateContainer and StartContainer with the configuration that a kubelet sends; StopContainer

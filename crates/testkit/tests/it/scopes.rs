@@ -12,7 +12,11 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_live_scope_is_not_swept_and_a_dropped_one_is_gone() -> Result<()> {
-    let scope = Scope::new("live")?;
+    check_life(Scope::new("live")?)?;
+    check_life(Scope::in_memory("live")?)
+}
+
+fn check_life(scope: Scope) -> Result<()> {
     let file = scope.path("deep/file");
     fs::write(&file, "mine")?;
     sweep();
