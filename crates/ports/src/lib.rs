@@ -10,6 +10,7 @@ pub mod api;
 pub mod cgroups;
 pub mod clock;
 pub mod complaint;
+pub mod cpu_profile;
 pub mod credential_plugins;
 pub mod dial;
 pub mod events;
@@ -39,6 +40,7 @@ pub mod volumes;
 pub use cgroups::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NoPodCgroups, PodCgroups};
 pub use clock::{Clock, Elapsed, Moment, Randomness, within};
 pub use complaint::Complaint;
+pub use cpu_profile::{CpuProfiler, ProfileError};
 pub use credential_plugins::{CredentialPlugins, PluginCall, PluginFailure};
 pub use dial::{
     BODY_LIMIT_BYTES, ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,

@@ -19,7 +19,7 @@ use rubelet_images::garbage::GarbageHandle;
 use rubelet_logs::RotationHandle;
 use rubelet_node::NodeHandle;
 use rubelet_ports::api::Reviewer;
-use rubelet_ports::{RuntimeErrorKind, RuntimeReader, Spawner as _};
+use rubelet_ports::{CpuProfiler, RuntimeErrorKind, RuntimeReader, Spawner as _};
 use rubelet_server::{ListenOptions, ServeOptions, Server, ServerHandle, ServerMetrics};
 use rubelet_wire::cri::v1::CgroupDriver;
 use tokio::sync::{mpsc, oneshot};
@@ -254,6 +254,7 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         set_verbosity: Arc::new(logging::set_verbosity),
         metrics: server_metrics,
         metrics_pages: Arc::new(pages),
+        cpu_profiler: cpu_profiler(),
     });
     Ok(Started {
         server,
@@ -266,6 +267,16 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         lock,
         contention,
     })
+}
+
+#[cfg(feature = "profile")]
+fn cpu_profiler() -> Option<Arc<dyn CpuProfiler>> {
+    Some(Arc::new(rubelet_profile::CpuSampler))
+}
+
+#[cfg(not(feature = "profile"))]
+fn cpu_profiler() -> Option<Arc<dyn CpuProfiler>> {
+    None
 }
 
 async fn node_failed(node: Option<&NodeHandle>) -> String {

@@ -21,6 +21,7 @@ use crate::metrics::{CountedPort, RequestLabels, ServerMetrics};
 use crate::node_logs::NodeLogs;
 use crate::paths::{Check, Endpoint, Found, Later, Paths};
 use crate::pods::{self, DesiredPods};
+use crate::profile::Profiles;
 use crate::response::{
     Answer, error_line, guarded_json, json, metrics_text, redirect, text, unknown_below, unknown_path,
     wrong_method,
@@ -49,6 +50,7 @@ pub(crate) struct Api {
     pub(crate) streams: Arc<Streams>,
     pub(crate) node_logs: Arc<NodeLogs>,
     pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) profiles: Profiles,
     pub(crate) zpages: Arc<ZPages>,
     pub(crate) set_verbosity: Arc<SetVerbosity>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -146,6 +148,8 @@ impl Api {
                 Some(_) if method != Method::POST => wrong_method("POST"),
                 Some(target) => self.checkpoints.answer(target, query, self.pods.as_ref()).await,
             },
+            Endpoint::Profiles if method != Method::GET => wrong_method("GET"),
+            Endpoint::Profiles => self.profiles.answer(rest, query, self.stopping.clone()).await,
             Endpoint::Pods | Endpoint::RunningPods if !rest.is_empty() => unknown_below(),
             Endpoint::Pods | Endpoint::RunningPods if method != Method::GET => wrong_method("GET"),
             Endpoint::Pods => self.pods().await,

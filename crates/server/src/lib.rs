@@ -24,6 +24,7 @@ mod node_logs;
 mod pace;
 mod paths;
 mod pods;
+mod profile;
 mod response;
 mod rfc3339;
 mod server;

@@ -25,6 +25,8 @@ pub(crate) enum Endpoint {
     /// The node's own logs.
     NodeLogs,
     Checkpoint,
+    /// Where rubelet spends its time.
+    Profiles,
     /// How much is logged.
     Verbosity,
     Flagz,
@@ -115,7 +117,6 @@ const fn below(path: &'static str, endpoint: Endpoint) -> Row {
 }
 
 const DEBUGGING_OFF: &str = "Debug endpoints are disabled.";
-const ANY: RangeInclusive<usize> = 0..=usize::MAX;
 const NONE: RangeInclusive<usize> = 0..=0;
 
 /// What an address leads to.
@@ -253,7 +254,7 @@ fn debugging(settings: &Settings) -> Vec<Row> {
             "/debug/pprof",
             switched(
                 configuration.enable_profiling_handler,
-                later("profiling", "GET", ANY),
+                Endpoint::Profiles,
                 "profiling endpoint is disabled.",
             ),
         ),

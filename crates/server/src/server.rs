@@ -11,7 +11,9 @@ use bytes::Bytes;
 use rubelet_config::version::KUBERNETES_VERSION;
 use rubelet_config::{Gate, Settings};
 use rubelet_ports::api::Reviewer;
-use rubelet_ports::{Clock, FileReader, LogFileReader, MetricsPages, NodeLogReader, PodView, RuntimeWriter};
+use rubelet_ports::{
+    Clock, CpuProfiler, FileReader, LogFileReader, MetricsPages, NodeLogReader, PodView, RuntimeWriter,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -27,6 +29,7 @@ use crate::metrics::{CountedPort, ServerMetrics};
 use crate::node_logs::NodeLogs;
 use crate::paths::{Check, Paths};
 use crate::pods::DesiredPods;
+use crate::profile::Profiles;
 use crate::stopping::Stopping;
 use crate::streams::Streams;
 use crate::tls::{ServingCertificate, TlsSetup};
@@ -70,6 +73,8 @@ pub struct ServeOptions {
     /// Where requests and health checks are counted.
     pub metrics: ServerMetrics,
     pub metrics_pages: Arc<dyn MetricsPages>,
+    /// `None` where rubelet is built without it.
+    pub cpu_profiler: Option<Arc<dyn CpuProfiler>>,
 }
 
 /// The node's HTTP API and the socket of `rubelet why`, listening but not answering yet.
@@ -178,6 +183,7 @@ impl Server {
                 options.runtime,
                 Arc::clone(&options.clock),
             )),
+            profiles: Profiles::new(options.cpu_profiler),
             zpages: Arc::new(zpages),
             set_verbosity: options.set_verbosity,
             clock: Arc::clone(&options.clock),
@@ -237,6 +243,7 @@ struct Parts {
     streams: Arc<Streams>,
     node_logs: Arc<NodeLogs>,
     checkpoints: Arc<Checkpoints>,
+    profiles: Profiles,
     zpages: Arc<ZPages>,
     set_verbosity: Arc<SetVerbosity>,
     clock: Arc<dyn Clock>,
@@ -259,6 +266,7 @@ impl Parts {
             streams: Arc::clone(&self.streams),
             node_logs: Arc::clone(&self.node_logs),
             checkpoints: Arc::clone(&self.checkpoints),
+            profiles: self.profiles.clone(),
             zpages: Arc::clone(&self.zpages),
             set_verbosity: Arc::clone(&self.set_verbosity),
             clock: Arc::clone(&self.clock),

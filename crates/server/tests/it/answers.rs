@@ -159,7 +159,6 @@ fn what_is_not_built_yet_says_so() {
         let running = Setup::new(scope)?.start().await?;
         let mut tls = running.tls().await?;
         for (method, path, what) in [
-            ("GET", "/debug/pprof/heap", "profiling"),
             ("GET", "/metrics/cadvisor", "statistics of containers"),
             ("GET", "/metrics/resource", "statistics of containers"),
             ("GET", "/stats/summary", "statistics of containers"),

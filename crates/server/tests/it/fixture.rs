@@ -18,7 +18,9 @@ use rubelet_host::{HostLogFiles, HostNodeLogs};
 use rubelet_model::explanation::PodExplanation;
 use rubelet_model::observation::{PodObservation, PodUid};
 use rubelet_ports::api::Reviewer;
-use rubelet_ports::{Clock, MetricsPage, MetricsPages, NoAnswer, PodView, RuntimeError, RuntimeWriter};
+use rubelet_ports::{
+    Clock, CpuProfiler, MetricsPage, MetricsPages, NoAnswer, PodView, RuntimeError, RuntimeWriter,
+};
 use rubelet_server::{
     ListenOptions, ServeOptions, Server, ServerError, ServerHandle, ServerMetrics, ServingCertificate,
     SetVerbosity,
@@ -167,6 +169,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) certificate: Option<Arc<ServingCertificate>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) set_verbosity: Arc<SetVerbosity>,
+    pub(crate) cpu_profiler: Option<Arc<dyn CpuProfiler>>,
     pages: Arc<Pages>,
     root: PathBuf,
     rubelet_configuration: Option<PathBuf>,
@@ -210,6 +213,7 @@ impl<'a> Setup<'a> {
             certificate: None,
             clock: Arc::new(HostClock::new()),
             set_verbosity: Arc::new(|_| {}),
+            cpu_profiler: None,
             pages: Arc::new(Pages::new()?),
             root: scope.path("root"),
             rubelet_configuration: None,
@@ -279,6 +283,7 @@ impl<'a> Setup<'a> {
                 set_verbosity: self.set_verbosity.clone(),
                 metrics: self.pages.metrics.clone(),
                 metrics_pages: self.pages.clone(),
+                cpu_profiler: self.cpu_profiler.clone(),
             })
         }))
     }

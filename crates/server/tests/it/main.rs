@@ -17,6 +17,7 @@ mod logs;
 mod many_sessions;
 mod metrics;
 mod node_logs;
+mod profiles;
 mod real_sessions;
 mod reviewer;
 mod rotated_logs;

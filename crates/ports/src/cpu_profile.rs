@@ -1,0 +1,23 @@
+//! Where this process spends its processor time.
+//!
+//! Owns the shape of the edge. A profile is bytes in pprof's form, zipped, and nobody here reads them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use thiserror::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProfileError {
+    /// In the words of Go's own profiler, which clients know.
+    #[error("cpu profiling already in use")]
+    InUse,
+    #[error("{0}")]
+    Failed(String),
+}
+
+#[async_trait]
+pub trait CpuProfiler: Send + Sync {
+    /// Looks at the process for so long and gives its profile. There is one at a time; dropping the future ends it.
+    async fn profile(&self, time: Duration) -> Result<Vec<u8>, ProfileError>;
+}
