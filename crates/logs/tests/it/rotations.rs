@@ -32,7 +32,10 @@ async fn a_log_is_rotated_when_it_has_grown_and_loses_no_line() {
     let files = scene.files();
     assert_eq!(files.len(), 4, "{files:?}");
     // The newest one is left as it is; the names of files sort by time without their ending.
-    let newest = files.iter().max_by_key(|name| name.trim_end_matches(".gz")).unwrap();
+    let newest = files
+        .iter()
+        .max_by_key(|name| name.trim_end_matches(".gz"))
+        .unwrap();
     assert!(!newest.ends_with(".gz") && files[0] == "0.log", "{files:?}");
     scene.check_lines();
 }
