@@ -19,6 +19,7 @@ use crate::health::{self, HealthQuery};
 use crate::logs::{ContainerLogs, LogTarget};
 use crate::metrics::{CountedPort, RequestLabels, ServerMetrics};
 use crate::node_logs::NodeLogs;
+use crate::pace::Pace;
 use crate::paths::{Check, Endpoint, Found, Later, Paths};
 use crate::pods::{self, DesiredPods};
 use crate::profile::Profiles;
@@ -62,9 +63,9 @@ pub(crate) struct Api {
 
 #[async_trait]
 impl Handler for Api {
-    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer, pace: &Pace) -> Answer {
         let Some(port) = self.counted else {
-            return self.answer_request(request, peer).await;
+            return self.answer_request(request, peer, pace).await;
         };
         let path = percent_decode_str(request.uri().path()).decode_utf8_lossy();
         let labels = RequestLabels {
@@ -73,13 +74,13 @@ impl Handler for Api {
         };
         drop(path);
         let in_hand = self.metrics.counts.begin(port, labels, &self.clock);
-        let answer = self.answer_request(request, peer).await;
+        let answer = self.answer_request(request, peer, pace).await;
         answer.map(|body| body.counting(in_hand))
     }
 }
 
 impl Api {
-    async fn answer_request(&self, mut request: Request<Incoming>, peer: &Peer) -> Answer {
+    async fn answer_request(&self, mut request: Request<Incoming>, peer: &Peer, pace: &Pace) -> Answer {
         let upgrade = hyper::upgrade::on(&mut request);
         let (head, body) = request.into_parts();
         let method = &head.method;
@@ -99,6 +100,7 @@ impl Api {
         {
             return refusal;
         }
+        pace.admitted();
         match endpoint {
             Endpoint::Session(session) if !session.is_at(rest) => unknown_below(),
             Endpoint::Session(session) if !session.takes(method) => wrong_method(session.methods()),

@@ -2,6 +2,7 @@
 //!
 //! Owns the file's name and the texts; the runtime writes it. Errors are in upstream's words.
 
+use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,13 +68,7 @@ impl Checkpoints {
         if !has_container(pod, container) {
             return Err(not_found(&format!("container {container} does not exist")));
         }
-        let timeout = form_urlencoded::parse(query.as_bytes())
-            .filter(|(name, _)| name == "timeout")
-            .last()
-            .map(|(_, value)| value.parse::<i64>())
-            .transpose()
-            .map_err(|_| not_found("cannot parse value of timeout parameter"))?
-            .unwrap_or_default();
+        let timeout = timeout(query).map_err(|_| not_found("cannot parse value of timeout parameter"))?;
         if timeout < 0 {
             return Err(failed("CheckpointContainer requires the timeout value to be > 0"));
         }
@@ -107,5 +102,32 @@ impl Checkpoints {
         let now = rfc3339::format(Timestamp::from_unix_seconds(now));
         self.directory
             .join(format!("checkpoint-{pod}-{container}-{now}.tar"))
+    }
+}
+
+/// In seconds; nothing asked for is none.
+fn timeout(query: &str) -> Result<i64, ParseIntError> {
+    let asked = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "timeout");
+    asked.last().map_or(Ok(0), |(_, value)| value.parse())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_timeout_upsets_it(query in "(timeout=[-+0-9a-z.%]{0,22}&?){0,3}|\\PC{0,40}") {
+            if !query.contains("timeout") {
+                prop_assert_eq!(timeout(&query), Ok(0));
+            }
+        }
+
+        #[test]
+        fn the_last_timeout_counts(first in "[a-z0-9]{0,5}", last: i64) {
+            prop_assert_eq!(timeout(&format!("timeout={first}&timeout={last}")), Ok(last));
+        }
     }
 }

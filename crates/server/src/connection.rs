@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use crate::crowd::Place;
-use crate::pace::PacedStream;
+use crate::pace::{Pace, PacedStream};
 use crate::response::{Answer, Takeover};
 use crate::stopping::Stopping;
 
@@ -38,7 +38,8 @@ pub(crate) struct Peer {
 
 #[async_trait]
 pub(crate) trait Handler: Send + Sync {
-    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer;
+    /// Tells the pace when the client may have an answer: until then it can lose its place to others.
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer, pace: &Pace) -> Answer;
 }
 
 /// Serves a connection to its end. Its place among the port's connections is free as soon as it leaves HTTP: what follows then
@@ -79,7 +80,7 @@ where
         pace.request_began();
         let (handler, pace, takeover) = (Arc::clone(handler), Arc::clone(&pace), &takeover);
         async move {
-            let mut answer = handler.answer(request, peer).await;
+            let mut answer = handler.answer(request, peer, &pace).await;
             *takeover.lock().unwrap_or_else(PoisonError::into_inner) = answer.body_mut().take_takeover();
             Ok::<_, Infallible>(answer.map(|body| body.occupying(pace)))
         }
@@ -133,21 +134,24 @@ mod tests {
     use std::task::{Context, Poll};
 
     use bytes::Bytes;
-    use http::StatusCode;
+    use http::{Method, StatusCode};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf};
     use tokio::sync::{mpsc, watch};
     use tokio::task::JoinHandle;
 
     use super::*;
     use crate::response::{stream, text};
+    use crate::verbosity;
 
-    /// `/small`, `/large`, `/pieces`, and `/silent`, whose answer never comes to its end.
+    /// `/small`, `/large`, `/pieces`, `/body`, which reads it, and `/silent`, whose answer never comes to its end.
     struct Paths(mpsc::Sender<Bytes>);
 
     #[async_trait]
     impl Handler for Paths {
-        async fn answer(&self, request: Request<Incoming>, _: &Peer) -> Answer {
+        async fn answer(&self, request: Request<Incoming>, _: &Peer, pace: &Pace) -> Answer {
+            pace.admitted();
             match request.uri().path() {
+                "/body" => verbosity::answer(&Method::PUT, request.into_body(), &|_| {}).await,
                 "/large" => text(StatusCode::OK, vec![b'x'; 1 << 20]),
                 "/silent" => {
                     let (sender, receiver) = mpsc::channel(1);
@@ -209,14 +213,33 @@ mod tests {
         check(&["GET /small HTTP/1.1\r\nHost: x\r\n", "X: y"], 0, 30, 41).await;
         // Answered, and then nothing more comes.
         check(&["GET /small HTTP/1.1\r\nHost: x\r\n\r\n"], 20, 90, 101).await;
-        check(&["GET /large HTTP/1.1\r\nHost: x\r\n\r\n"], 20, 120, 131).await;
-        check(
-            &["GET /silent HTTP/1.1\r\nHost: x\r\n\r\n"],
-            20,
-            4 * 60 * 60,
-            4 * 60 * 60 + 11,
-        )
-        .await;
+        // A reader that pauses, as `kubectl logs | less` does.
+        for path in ["/large", "/silent"] {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+            check(&[&request], 20, 4 * 60 * 60, 4 * 60 * 60 + 11).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_ends_the_request() {
+        for (kind, first) in [
+            ("Content-Length: 9", "1"),
+            ("Transfer-Encoding: chunked", "1\r\n1\r\n"),
+        ] {
+            let (mut client, served, _alive) = begin();
+            let start = Instant::now();
+            let head = format!("PUT /body HTTP/1.1\r\nHost: x\r\n{kind}\r\n\r\n{first}");
+            client.write_all(head.as_bytes()).await.unwrap();
+            // A byte now and then is not enough.
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            client.write_all(first.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{answer}");
+            let took = start.elapsed().as_secs();
+            assert!((30..41).contains(&took), "{kind}: {took}");
+            served.await.unwrap();
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -227,7 +250,7 @@ mod tests {
             .await
             .unwrap();
         for _ in 0..20 {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(Duration::from_secs(600)).await;
             client.read_exact(&mut [0; 4096]).await.unwrap();
         }
         assert!(!served.is_finished());

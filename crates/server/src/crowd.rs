@@ -1,8 +1,9 @@
 //! Who has a place on a port, and who gives it up when there are too many.
 //!
-//! Owns the number of connections of one port. Whoever asks and gets an answer keeps the place; when all places are taken, a
-//! newcomer gets that of one who has been waiting for more than a second without a request under way: first of all of one that
-//! has never asked, and of these the one that waits longest. So thousands of connections that say nothing, or half a request, keep nobody out.
+//! Owns the number of connections of one port. Whoever gets an answer and takes it keeps the place; when all places are taken, a
+//! newcomer gets that of one who has been waiting for long enough: first of all of one that was never let in, and of these the
+//! one that waits longest. So thousands of connections that say nothing, or half a request, or something that they may not ask,
+//! keep nobody out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +12,12 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
-use crate::pace::Pace;
+use crate::pace::{Pace, Waiting};
 
 /// Whoever has just come, or has just been answered, is not sent away: the next request may be on its way.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// An answer that is cut off is lost: whoever takes it slowly may pause for a while.
+const STALL_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a newcomer looks for somebody who waits too long.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -89,7 +92,7 @@ impl Crowd {
         let waiting = members.by_id.values_mut().filter(|member| member.leave.is_some());
         let longest = waiting
             .filter_map(|member| Some((member.pace.waiting()?, member)))
-            .filter(|((_, since), _)| now.saturating_duration_since(*since) >= PATIENCE)
+            .filter(|((waiting, since), _)| now.saturating_duration_since(*since) >= patience_with(*waiting))
             .min_by_key(|(waiting, _)| *waiting);
         if let Some((_, member)) = longest
             && let Some(leave) = member.leave.take()
@@ -97,6 +100,13 @@ impl Crowd {
             // A connection that has just ended gives its place up anyway.
             let _ = leave.send(());
         }
+    }
+}
+
+fn patience_with(waiting: Waiting) -> Duration {
+    match waiting {
+        Waiting::Silent | Waiting::Stranger | Waiting::Known => PATIENCE,
+        Waiting::Stalled => STALL_PATIENCE,
     }
 }
 
@@ -151,8 +161,10 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::pace::PacedStream;
 
     fn is_needed(place: &mut Place) -> bool {
         place.needed().now_or_never().is_some()
@@ -162,33 +174,64 @@ mod tests {
     async fn the_one_that_waits_longest_makes_room() {
         let crowd = Crowd::new(3);
         let mut busy = crowd.enter().await;
-        busy.pace.request_began();
+        busy.pace.admitted();
         let mut known = crowd.enter().await;
-        known.pace.request_began();
+        known.pace.admitted();
         known.pace.answer_ended();
         tokio::time::advance(PATIENCE).await;
         let mut silent = crowd.enter().await;
         let begun = Instant::now();
         // The silent one came last, but has never asked for anything. It is given its time all the same.
-        known.pace.request_began();
+        known.pace.admitted();
         let (fourth, ()) = tokio::join!(crowd.enter(), async {
             silent.needed().await;
             assert!(begun.elapsed() >= PATIENCE);
             assert!(!is_needed(&mut busy) && !is_needed(&mut known));
             drop(silent);
         });
-        fourth.pace.request_began();
+        fourth.pace.admitted();
         known.pace.answer_ended();
         let (fifth, ()) = tokio::join!(crowd.enter(), async {
             known.needed().await;
             assert!(!is_needed(&mut busy));
             drop(known);
         });
-        fifth.pace.request_began();
+        fifth.pace.admitted();
         // Everybody is being served: nobody has to go.
         let waiting = tokio::time::timeout(10 * PATIENCE, crowd.enter());
         assert!(waiting.await.is_err() && !is_needed(&mut busy));
         drop((busy, fourth));
         crowd.enter().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_nobody_has_allowed_and_answers_that_nobody_takes_make_room() {
+        let crowd = Crowd::new(2);
+        let mut reader = crowd.enter().await;
+        reader.pace.admitted();
+        let (mut client, server) = tokio::io::duplex(1);
+        let mut stream = PacedStream::new(server, Arc::clone(&reader.pace));
+        assert!(stream.write_all(b"answer").now_or_never().is_none());
+        let mut stranger = crowd.enter().await;
+        stranger.pace.request_began();
+        tokio::time::advance(STALL_PATIENCE).await;
+        // The reader has more to lose.
+        let (third, ()) = tokio::join!(crowd.enter(), async {
+            stranger.needed().await;
+            assert!(!is_needed(&mut reader));
+            drop(stranger);
+        });
+        third.pace.admitted();
+        // One that reads on, however slowly, stays.
+        client.read_u8().await.unwrap();
+        assert!(stream.write_all(b"answer").now_or_never().is_none());
+        let waiting = tokio::time::timeout(STALL_PATIENCE / 2, crowd.enter());
+        assert!(waiting.await.is_err() && !is_needed(&mut reader));
+        let begun = Instant::now();
+        tokio::join!(crowd.enter(), async {
+            reader.needed().await;
+            assert!(begun.elapsed() < STALL_PATIENCE);
+            drop(reader);
+        });
     }
 }

@@ -85,3 +85,28 @@ pub(crate) fn single(result: Result<(), String>) -> Answer {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whoever excludes a check does not hear of it; nothing else changes what is told.
+        #[test]
+        fn no_exclusion_upsets_it(
+            query in "((verbose|exclude)(=(ping|log|syncloop|[a-z\"%]{0,4}))?&?){0,6}|\\PC{0,40}",
+            failing in 0..Check::ALL.len(),
+        ) {
+            let asked = HealthQuery::parse(&query);
+            let fails = |check: &Check| check.name() == Check::ALL[failing].name();
+            let answer = summary(&asked, &Check::ALL, |check| match fails(&check) {
+                true => Err("secret".to_owned()),
+                false => Ok(()),
+            });
+            let is_excluded = asked.excluded.iter().any(|name| name == Check::ALL[failing].name());
+            prop_assert_eq!(answer.status() == StatusCode::OK, is_excluded, "{}", query);
+        }
+    }
+}

@@ -11,6 +11,7 @@
 
 mod access;
 mod api;
+mod body;
 mod checkpoint;
 mod configz;
 mod connection;

@@ -1,12 +1,12 @@
 //! How long a connection may take for what it is doing.
 //!
-//! Owns the phases of a connection and their limits. A client that sends half a request, or asks and does not read the answer,
-//! must not hold a place for hours.
+//! Owns the phases of a connection, their limits, and how much a client would lose with its place. A reader may pause for hours,
+//! as long as nobody else needs the place.
 //!
 //! ```text
-//!           bytes arrive              request complete              answer sent
-//!   Idle ────────────────► Head ─────────────────────► Busy ─────────────────────► Idle
-//!   90 s                   30 s                        4 h, and 2 min without a byte taken
+//!           bytes arrive          head complete              may ask              answer sent
+//!   Idle ────────────────► Head ────────────────► Asking ─────────────► Busy ─────────────────► Idle
+//!   90 s                   30 s                   4 h                   4 h
 //! ```
 //!
 //! It also knows whether what was given to the connection is on its way: see [`Pace::poll_flushed`].
@@ -23,15 +23,29 @@ use tokio::time::Instant;
 /// Upstream's limit between requests.
 const IDLE_LIMIT: Duration = Duration::from_secs(90);
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
-/// Upstream's limit for one answer, e.g. a log that is followed.
+/// Upstream's limit for one answer, e.g. a log that is followed, and for a client to take it.
 const ANSWER_LIMIT: Duration = Duration::from_secs(4 * 60 * 60);
-const STALL_LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
     Head,
+    /// There is a request, and nobody knows yet whether the client may ask that.
+    Asking,
     Busy,
+}
+
+/// A client that is not being served at the moment. Those with the least to lose come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Waiting {
+    /// It asks for nothing, and was never let in.
+    Silent,
+    /// It was never let in, and waits to be.
+    Stranger,
+    /// It was let in before, and is between two answers.
+    Known,
+    /// It does not take the answer that is there for it.
+    Stalled,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +54,7 @@ struct State {
     since: Instant,
     /// Since when the client takes nothing although there is something to send.
     stalled_since: Option<Instant>,
-    has_asked: bool,
+    was_admitted: bool,
 }
 
 /// What was given to the connection and may still lie in its buffers.
@@ -65,7 +79,7 @@ impl Pace {
                 phase: Phase::Idle,
                 since: Instant::now(),
                 stalled_since: None,
-                has_asked: false,
+                was_admitted: false,
             }),
             unflushed: Mutex::default(),
         })
@@ -88,16 +102,26 @@ impl Pace {
     }
 
     pub(crate) fn request_began(&self) {
-        self.enter(Phase::Busy);
-        self.state().has_asked = true;
+        self.enter(Phase::Asking);
     }
 
-    /// Whether the client has ever asked for anything, and since when it has not; nothing while it is being served.
-    pub(crate) fn waiting(&self) -> Option<(bool, Instant)> {
+    /// The client may ask what it asks.
+    pub(crate) fn admitted(&self) {
+        self.enter(Phase::Busy);
+        self.state().was_admitted = true;
+    }
+
+    /// What the client waits for, and since when; nothing while it is being served.
+    pub(crate) fn waiting(&self) -> Option<(Waiting, Instant)> {
         let state = *self.state();
-        match state.phase {
-            Phase::Idle | Phase::Head => Some((state.has_asked, state.since)),
-            Phase::Busy => None,
+        match (state.phase, state.stalled_since) {
+            (Phase::Idle | Phase::Busy, Some(since)) if state.was_admitted => Some((Waiting::Stalled, since)),
+            (Phase::Busy, _) => None,
+            (Phase::Idle | Phase::Head | Phase::Asking, _) if state.was_admitted => {
+                Some((Waiting::Known, state.since))
+            }
+            (Phase::Asking, _) => Some((Waiting::Stranger, state.since)),
+            (Phase::Idle | Phase::Head, _) => Some((Waiting::Silent, state.since)),
         }
     }
 
@@ -154,12 +178,12 @@ impl Pace {
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         let state = *self.state();
         let (since, limit, what) = match (state.stalled_since, state.phase) {
-            (Some(since), Phase::Idle | Phase::Busy) => {
-                (since, STALL_LIMIT, "the client does not take the answer")
-            }
+            (Some(since), Phase::Idle) => (since, ANSWER_LIMIT, "the client does not take the answer"),
             (None, Phase::Idle) => (state.since, IDLE_LIMIT, "no request"),
             (_, Phase::Head) => (state.since, HEAD_LIMIT, "the request does not come to its end"),
-            (None, Phase::Busy) => (state.since, ANSWER_LIMIT, "the answer does not come to its end"),
+            (_, Phase::Asking | Phase::Busy) => {
+                (state.since, ANSWER_LIMIT, "the answer does not come to its end")
+            }
         };
         (now.saturating_duration_since(since) >= limit).then_some(what)
     }
@@ -247,7 +271,16 @@ mod tests {
                 pace.wrote(true);
                 pace.wrote(true);
             },
-            STALL_LIMIT,
+            ANSWER_LIMIT,
+        );
+        check(
+            &|pace| {
+                pace.request_began();
+                pace.wrote(true);
+                // All of it is in the connection's buffers.
+                pace.answer_ended();
+            },
+            ANSWER_LIMIT,
         );
         check(
             &|pace| {
@@ -257,6 +290,59 @@ mod tests {
                 pace.answer_ended();
             },
             IDLE_LIMIT,
+        );
+    }
+
+    #[test]
+    fn who_is_not_served_waits_for_something() {
+        let check = |act: &dyn Fn(&Pace), expected: Option<Waiting>| {
+            let pace = Pace::new();
+            act(&pace);
+            assert_eq!(pace.waiting().map(|(waiting, _)| waiting), expected);
+        };
+        let ask = |pace: &Pace| {
+            pace.bytes_arrived();
+            pace.request_began();
+        };
+        let serve = |pace: &Pace| {
+            ask(pace);
+            pace.admitted();
+        };
+        check(&|_| {}, Some(Waiting::Silent));
+        check(&Pace::bytes_arrived, Some(Waiting::Silent));
+        check(&ask, Some(Waiting::Stranger));
+        check(&serve, None);
+        // Refused.
+        check(
+            &|pace| {
+                ask(pace);
+                pace.answer_ended();
+            },
+            Some(Waiting::Silent),
+        );
+        let served_before = |pace: &Pace| {
+            serve(pace);
+            pace.answer_ended();
+        };
+        check(&served_before, Some(Waiting::Known));
+        check(
+            &|pace| {
+                served_before(pace);
+                ask(pace);
+            },
+            Some(Waiting::Known),
+        );
+        let stall = |pace: &Pace| {
+            serve(pace);
+            pace.wrote(true);
+        };
+        check(&stall, Some(Waiting::Stalled));
+        check(
+            &|pace| {
+                stall(pace);
+                pace.wrote(false);
+            },
+            None,
         );
     }
 }

@@ -98,6 +98,8 @@ fn refusal(status: StatusCode, message: &str) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -114,5 +116,17 @@ mod tests {
         check("seconds=5s", 30);
         check("seconds=9223372036854775807", 9_223_372_036_854_775_807);
         check("seconds=9223372036854775808", 30);
+    }
+
+    proptest! {
+        #[test]
+        fn no_time_upsets_it(query in "(seconds=[-+0-9a-z.%]{0,22}&?){0,3}|\\PC{0,40}") {
+            prop_assert!(seconds(&query) > 0, "{query}");
+        }
+
+        #[test]
+        fn a_time_is_what_it_says(asked in 1..=i64::MAX) {
+            prop_assert_eq!(seconds(&format!("seconds={asked}")), asked.unsigned_abs());
+        }
     }
 }

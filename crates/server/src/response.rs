@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::mpsc;
@@ -185,6 +185,15 @@ pub(crate) fn wrong_method(allowed: &'static str) -> Answer {
     answer
         .headers_mut()
         .insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+/// There is no room for one more.
+pub(crate) fn too_many(message: String) -> Answer {
+    // Upstream's advice, in seconds.
+    const LATER: HeaderValue = HeaderValue::from_static("60");
+    let mut answer = text(StatusCode::TOO_MANY_REQUESTS, message);
+    answer.headers_mut().insert(RETRY_AFTER, LATER);
     answer
 }
 

@@ -4,9 +4,9 @@
 
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
+use crate::body::{self, Unreadable};
 use crate::response::{Answer, guarded_text};
 
 /// A number; nobody needs more.
@@ -19,13 +19,10 @@ pub(crate) async fn answer(method: &Method, body: Incoming, set: &SetVerbosity) 
     if method != Method::PUT {
         return plain(StatusCode::NOT_ACCEPTABLE, "unsupported http method".to_owned());
     }
-    let body = match Limited::new(body, BODY_LIMIT_BYTES).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => {
-            return plain(
-                StatusCode::BAD_REQUEST,
-                format!("error reading request body: {error}"),
-            );
+    let body = match body::read(body, BODY_LIMIT_BYTES).await {
+        Ok(body) => body,
+        Err(Unreadable { status, why }) => {
+            return plain(status, format!("error reading request body: {why}"));
         }
     };
     let asked = String::from_utf8_lossy(&body);

@@ -24,6 +24,7 @@ use thiserror::Error;
 use tokio::net::UnixListener;
 
 use crate::connection::{Handler, Peer};
+use crate::pace::Pace;
 use crate::response::{Answer, error_line, json, unknown_path, wrong_method};
 use crate::rfc3339;
 
@@ -133,7 +134,8 @@ impl WhyApi {
 
 #[async_trait]
 impl Handler for WhyApi {
-    async fn answer(&self, request: Request<Incoming>, _: &Peer) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, _: &Peer, pace: &Pace) -> Answer {
+        pace.admitted();
         let path = request.uri().path();
         let uid = path.strip_prefix("/flight/");
         if !matches!(path, "/why" | "/events") && uid.is_none() {

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rubelet_ports::{Growth, LogFileReader, PodView};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::Instant;
 
 use super::file::{LogFile, Place};
 use super::locate::status_of;
@@ -25,7 +26,7 @@ use super::options::LogOptions;
 use super::transcript::{Progress, Transcript};
 use crate::stopping::Stopping;
 
-/// How often a silent container is looked at: its end changes no file.
+/// How often it is asked whether a container still runs: its end changes no file, and the agent is asked about all of its pods.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A log that grows all the time is read no more often than this.
 const GROWTH_PACE: Duration = Duration::from_millis(10);
@@ -42,6 +43,8 @@ pub(super) struct Followed {
     pub(super) container_id: String,
     pub(super) log_files: Arc<dyn LogFileReader>,
     pub(super) stopping: Stopping,
+    /// Among those who follow.
+    pub(super) _place: OwnedSemaphorePermit,
 }
 
 impl Followed {
@@ -70,6 +73,10 @@ pub(super) struct Copying {
     tail_lines: Option<u64>,
     transcript: Transcript,
     followed: Option<Followed>,
+    /// When it was last asked whether the container runs.
+    asked_at: Option<Instant>,
+    /// When the file was last read to its end.
+    read_at: Instant,
     sender: mpsc::Sender<Bytes>,
 }
 
@@ -94,6 +101,8 @@ impl Copying {
             tail_lines: options.tail_lines,
             transcript: Transcript::new(options),
             followed,
+            asked_at: None,
+            read_at: Instant::now(),
             sender,
         }
     }
@@ -142,7 +151,7 @@ impl Copying {
                 Place::Newest if !ran => return self.finish().await,
                 Place::Newest => {
                     // What was written before its end is read once more.
-                    ran = followed.runs().await;
+                    ran = self.runs().await;
                     if ran {
                         self.wait_for_growth(offset).await?;
                     }
@@ -171,11 +180,23 @@ impl Copying {
         }
     }
 
-    async fn runs(&self) -> bool {
-        match &self.followed {
-            Some(followed) => followed.runs().await,
-            None => false,
+    /// Whether more may come, as far as that was asked lately.
+    async fn runs(&mut self) -> bool {
+        if !self.until_question().is_zero() {
+            // Had it ended by then, nobody would ask again.
+            return true;
         }
+        let Some(followed) = &self.followed else {
+            return false;
+        };
+        let runs = followed.runs().await;
+        self.asked_at = Some(Instant::now());
+        runs
+    }
+
+    fn until_question(&self) -> Duration {
+        self.asked_at
+            .map_or(Duration::ZERO, |at| LOOK_INTERVAL.saturating_sub(at.elapsed()))
     }
 
     /// Goes on with the file that was written next, if there is one.
@@ -201,6 +222,7 @@ impl Copying {
             let piece = self.file.read_at(*offset).await;
             let piece = piece.map_err(|error| self.unreadable(&error))?;
             if piece.is_empty() {
+                self.read_at = Instant::now();
                 return Ok(Progress::More);
             }
             *offset += piece.len() as u64;
@@ -232,13 +254,19 @@ impl Copying {
         let Some(followed) = &self.followed else {
             return Err(Ended::Complete);
         };
-        let growth = followed.log_files.growth(Growth {
+        let growth = Growth {
             path: self.file.path().to_owned(),
             identity: Some(self.file.identity()),
             size_bytes: offset.saturating_add(1),
             pace: GROWTH_PACE,
-        });
-        self.wait(growth, LOOK_INTERVAL).await
+        };
+        let (log_files, next_read) = (Arc::clone(&followed.log_files), self.read_at + GROWTH_PACE);
+        let grown = async move {
+            // A wait that begins when there is more already ends at once: the pace between waits is kept here.
+            tokio::time::sleep_until(next_read).await;
+            log_files.growth(growth).await;
+        };
+        self.wait(grown, self.until_question()).await
     }
 
     async fn pause(&mut self, duration: Duration) -> Result<(), Ended> {
@@ -257,5 +285,119 @@ impl Copying {
             () = news => Ok(()),
             () = tokio::time::sleep(limit) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+    use k8s_openapi::api::core::v1::Pod;
+    use rubelet_model::explanation::PodExplanation;
+    use rubelet_model::observation::PodObservation;
+    use rubelet_ports::{FileError, NoAnswer, RuntimeError};
+    use rubelet_testkit::Scope;
+    use serde_json::{Value, json};
+    use tokio::sync::{Semaphore, watch};
+
+    use super::*;
+
+    /// A container that runs, and whose log has grown whenever somebody waits for that, for the first thousand times.
+    #[derive(Default)]
+    struct Busy {
+        asked: AtomicUsize,
+        waited: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl PodView for Busy {
+        async fn pods(&self) -> Result<Vec<Arc<Pod>>, NoAnswer> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let pod = json!({
+                "metadata": { "uid": "u" },
+                "status": { "containerStatuses": [{
+                    "name": "main", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                    "containerID": "c", "state": { "running": {} },
+                }] },
+            });
+            Ok(vec![Arc::new(serde_json::from_value(pod).unwrap())])
+        }
+
+        async fn runtime_pods(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
+            Ok(Vec::new())
+        }
+
+        async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer> {
+            Ok(Vec::new())
+        }
+
+        async fn flight_record(&self, _: &str) -> Result<Option<Value>, NoAnswer> {
+            Ok(None)
+        }
+
+        async fn events(&self) -> Result<Vec<Value>, NoAnswer> {
+            Ok(Vec::new())
+        }
+
+        fn sync_loop_health(&self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[async_trait]
+    impl LogFileReader for Busy {
+        async fn size(&self, _: &Path) -> Result<u64, FileError> {
+            Ok(0)
+        }
+
+        async fn is_written(&self, _: &Path) -> Result<bool, FileError> {
+            Ok(true)
+        }
+
+        fn growth(&self, _: Growth) -> BoxFuture<'static, ()> {
+            if self.waited.fetch_add(1, Ordering::SeqCst) < 1000 {
+                std::future::ready(()).boxed()
+            } else {
+                std::future::pending().boxed()
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_log_is_read_at_its_pace_and_the_agent_is_asked_now_and_then() {
+        let scope = Scope::new("busy-log").unwrap();
+        let path = scope.path("logs/pod/main/0.log");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "").unwrap();
+        let calls = Arc::new(Semaphore::new(1));
+        let file = LogFile::open(path, "c".to_owned(), calls).await.unwrap();
+        let busy = Arc::new(Busy::default());
+        let (_stop, stopping) = watch::channel(false);
+        let followed = Followed {
+            pods: Arc::clone(&busy) as Arc<dyn PodView>,
+            pod_uid: "u".to_owned(),
+            container: "main".to_owned(),
+            container_id: "c".to_owned(),
+            log_files: Arc::clone(&busy) as Arc<dyn LogFileReader>,
+            stopping: Stopping::new(stopping),
+            _place: Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap(),
+        };
+        let options = LogOptions {
+            follow: true,
+            ..LogOptions::default()
+        };
+        let (sender, _receiver) = mpsc::channel(1);
+        let copying = tokio::spawn(Copying::new(file, &options, Some(followed), sender).run());
+        tokio::time::sleep(5 * LOOK_INTERVAL).await;
+        copying.abort();
+        let (asked, waited) = (
+            busy.asked.load(Ordering::SeqCst),
+            busy.waited.load(Ordering::SeqCst),
+        );
+        assert!((4..=6).contains(&asked), "{asked}");
+        assert!((100..=501).contains(&waited), "{waited}");
     }
 }

@@ -4,10 +4,10 @@
 //! here. A file is known by its inode: it may be renamed, compressed and removed while it is read, and is read to its end all
 //! the same.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,6 +16,8 @@ use flate2::read::MultiGzDecoder;
 use rubelet_lifecycle::log_rotation::LogNames;
 use rubelet_ports::FileIdentity;
 use tokio::sync::Semaphore;
+
+use super::open::{LogDirectory, identity_of, name_of, resolve};
 
 /// How much is read at a time.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -26,11 +28,23 @@ const LOOKS: usize = 10;
 const DELETED: &str = " (deleted)";
 
 pub(super) struct LogFile {
-    /// The path of the log, without symlinks, whatever name this file has by now.
-    path: PathBuf,
+    log: Arc<Log>,
     content: Content,
     identity: FileIdentity,
     calls: Arc<Semaphore>,
+}
+
+/// The name that the newest file of a log has, and where it and the others are.
+struct Log {
+    directory: LogDirectory,
+    /// Without symlinks.
+    path: PathBuf,
+}
+
+impl Log {
+    fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
 }
 
 #[derive(Clone)]
@@ -55,26 +69,32 @@ pub(super) enum Place {
 }
 
 impl LogFile {
-    /// Errors are upstream's texts.
-    pub(super) async fn open(path: PathBuf, calls: Arc<Semaphore>) -> Result<Self, String> {
+    /// Opens the log of this container. Errors are upstream's texts.
+    pub(super) async fn open(
+        path: PathBuf,
+        container_id: String,
+        calls: Arc<Semaphore>,
+    ) -> Result<Self, String> {
         let asked = path.clone();
-        let resolved = call(&calls, move || fs::canonicalize(asked)).await;
-        let path = resolved
+        let resolved = call(&calls, move || resolve(&asked, &container_id)).await;
+        let (directory, path) = resolved
             .map_err(|error| format!("failed to try resolving symlinks in path {path:?}: {error}"))?;
-        let live = path.clone();
-        let opened = call(&calls, move || open(&live)).await;
+        let log = Arc::new(Log { directory, path });
+        let opening = Arc::clone(&log);
+        let opened = call(&calls, move || opening.directory.open(opening.name())).await;
         let (file, identity) =
-            opened.map_err(|error| format!("failed to open log file {path:?}: {error}"))?;
+            opened.map_err(|error| format!("failed to open log file {:?}: {error}", log.path))?;
         Ok(Self {
-            path,
+            log,
             content: Content::Plain(Arc::new(file)),
             identity,
             calls,
         })
     }
 
+    /// The path of the log, without symlinks, whatever name this file has by now.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        &self.log.path
     }
 
     pub(super) fn identity(&self) -> FileIdentity {
@@ -131,16 +151,16 @@ impl LogFile {
     }
 
     pub(super) async fn place(&self) -> io::Result<Place> {
-        let (path, identity, content) = (self.path.clone(), self.identity, self.content.clone());
-        call(&self.calls, move || place(&path, identity, &content)).await
+        let (log, identity, content) = (Arc::clone(&self.log), self.identity, self.content.clone());
+        call(&self.calls, move || place(&log, identity, &content)).await
     }
 
     /// The file that was written after this one, which was rotated away; nothing while the runtime has not made it yet.
     pub(super) async fn successor(&self) -> io::Result<Option<Self>> {
-        let (path, identity, content) = (self.path.clone(), self.identity, self.content.clone());
-        let next = call(&self.calls, move || successor(&path, identity, &content)).await?;
+        let (log, identity, content) = (Arc::clone(&self.log), self.identity, self.content.clone());
+        let next = call(&self.calls, move || successor(&log, identity, &content)).await?;
         Ok(next.map(|(content, identity)| Self {
-            path: self.path.clone(),
+            log: Arc::clone(&self.log),
             content,
             identity,
             calls: Arc::clone(&self.calls),
@@ -148,59 +168,41 @@ impl LogFile {
     }
 }
 
-fn open(path: &Path) -> io::Result<(File, FileIdentity)> {
-    let file = File::open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    Ok((file, identity_of(&found)))
-}
-
-fn identity_of(found: &fs::Metadata) -> FileIdentity {
-    FileIdentity {
-        device: found.dev(),
-        inode: found.ino(),
-    }
-}
-
-fn place(log: &Path, identity: FileIdentity, content: &Content) -> io::Result<Place> {
+fn place(log: &Log, identity: FileIdentity, content: &Content) -> io::Result<Place> {
     let Content::Plain(file) = content else {
         return Ok(Place::Gone);
     };
-    let has = |path: &Path| fs::metadata(path).is_ok_and(|found| identity_of(&found) == identity);
+    let is_there = |path: &Path| fs::metadata(path).is_ok_and(|found| identity_of(&found) == identity);
     for _ in 0..LOOKS {
-        if has(log) {
+        if log
+            .directory
+            .identity(log.name())
+            .is_ok_and(|found| found == identity)
+        {
             return Ok(Place::Newest);
         }
-        let name = name_now(file)?;
+        let name = name_of(file)?;
         if name.to_string_lossy().ends_with(DELETED) {
             return Ok(Place::Gone);
         }
-        if name != log && has(&name) {
+        if name != log.path && is_there(&name) {
             return Ok(Place::RotatedTo(name));
         }
     }
     Err(io::Error::other("the file changes its name all the time"))
 }
 
-/// The name that the kernel knows an open file by, also after it was renamed.
-fn name_now(file: &File) -> io::Result<PathBuf> {
-    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
 fn successor(
-    log: &Path,
+    log: &Log,
     identity: FileIdentity,
     content: &Content,
 ) -> io::Result<Option<(Content, FileIdentity)>> {
-    let (Some(directory), Some(log_name)) = (log.parent(), log.file_name().and_then(|name| name.to_str()))
-    else {
+    let Some(log_name) = log.name().to_str() else {
         return Ok(None);
     };
     let own_name = match content {
         Content::Plain(file) => {
-            let name = name_now(file)?;
+            let name = name_of(file)?;
             let name = name
                 .file_name()
                 .unwrap_or_default()
@@ -211,7 +213,7 @@ fn successor(
         Content::Compressed { stem, .. } => format!("{log_name}.{stem}"),
     };
     for _ in 0..LOOKS {
-        let present = names_in(directory)?;
+        let present = log.directory.names()?;
         let names = LogNames {
             log: log_name,
             present: &present,
@@ -219,8 +221,10 @@ fn successor(
         };
         // A log that somebody removed under its own name has no place among the rotated ones.
         let next = names.stem_of(&own_name).and_then(|stem| names.next_after(stem));
-        let path = next.map_or(log.to_owned(), |next| directory.join(next.name));
-        let (file, found) = match open(&path) {
+        let opened = log
+            .directory
+            .open(OsStr::new(next.map_or(log_name, |next| next.name)));
+        let (file, found) = match opened {
             Ok(opened) => opened,
             // Compressed or removed since the look; a log that is missing is being made.
             Err(error) if error.kind() == io::ErrorKind::NotFound && next.is_some() => continue,
@@ -231,7 +235,7 @@ fn successor(
             return Ok(None);
         }
         // The log itself may have been rotated away between the look and the opening: then it is not the next one, perhaps.
-        if next.is_none() && names_in(directory)? != present {
+        if next.is_none() && log.directory.names()? != present {
             continue;
         }
         let content = match next {
@@ -245,15 +249,6 @@ fn successor(
     }
     // Rotated all the time: asked again soon.
     Ok(None)
-}
-
-fn names_in(directory: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        names.extend(entry?.file_name().into_string());
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 /// One blocking call. One that hangs keeps its place until the kernel lets it go.

@@ -7,6 +7,7 @@
 mod copy;
 mod file;
 mod locate;
+mod open;
 mod options;
 mod transcript;
 
@@ -16,9 +17,9 @@ use std::sync::Arc;
 use http::StatusCode;
 use rubelet_config::{Gate, Settings};
 use rubelet_ports::{Clock, LogFileReader, PodView};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::response::{Answer, stream, text};
+use crate::response::{Answer, stream, text, too_many};
 use crate::stopping::Stopping;
 use copy::{Copying, Followed};
 use file::LogFile;
@@ -30,6 +31,8 @@ use options::{LogOptions, OptionsProblem};
 const READS_AT_A_TIME: usize = 8;
 /// Pieces of a log on their way to a client.
 const PIECES_UNDER_WAY: usize = 2;
+/// Logs that are followed at a time: each keeps its place among the port's connections for hours, and others need some, too.
+const FOLLOWERS: usize = 512;
 
 /// The container that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,7 @@ pub(crate) struct ContainerLogs {
     /// Whether one stream may be asked for alone.
     split_streams: bool,
     reads: Arc<Semaphore>,
+    followers: Arc<Semaphore>,
 }
 
 impl ContainerLogs {
@@ -70,6 +74,7 @@ impl ContainerLogs {
             clock,
             split_streams: settings.gates().enabled(Gate::PodLogsQuerySplitStreams),
             reads: Arc::new(Semaphore::new(READS_AT_A_TIME)),
+            followers: Arc::new(Semaphore::new(FOLLOWERS)),
         }
     }
 
@@ -82,6 +87,7 @@ impl ContainerLogs {
     ) -> Answer {
         match self.start(target, query, pods, stopping).await {
             Ok(answer) => answer,
+            Err((StatusCode::TOO_MANY_REQUESTS, message)) => too_many(message),
             Err((status, message)) => text(status, message),
         }
     }
@@ -100,15 +106,7 @@ impl ContainerLogs {
         } = target;
         let bad_request = |message: String| (StatusCode::BAD_REQUEST, message);
         let not_found = |message: String| (StatusCode::NOT_FOUND, message);
-        let options = LogOptions::parse(query, self.clock.now()).map_err(|problem| match problem {
-            OptionsProblem::Undecodable => {
-                bad_request(r#"{"message": "Unable to decode query."}"#.to_owned())
-            }
-            OptionsProblem::Invalid => (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                r#"{"message": "Invalid request."}"#.to_owned(),
-            ),
-        })?;
+        let options = LogOptions::parse(query, self.clock.now()).map_err(refusal)?;
         let all = pods
             .pods()
             .await
@@ -137,19 +135,41 @@ impl ContainerLogs {
         let path = log_file_of(&self.logs_dir, pod, container, &located, pods.as_ref())
             .await
             .ok_or_else(unavailable)?;
-        let file = LogFile::open(path, Arc::clone(&self.reads))
+        let followed = if options.follow {
+            Some(Followed {
+                pods: Arc::clone(pods),
+                pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+                container: container.to_owned(),
+                container_id: located.id.clone(),
+                log_files: Arc::clone(&self.log_files),
+                stopping: stopping.clone(),
+                _place: self.place_of_follower()?,
+            })
+        } else {
+            None
+        };
+        let file = LogFile::open(path, located.id, Arc::clone(&self.reads))
             .await
             .map_err(bad_request)?;
-        let followed = options.follow.then(|| Followed {
-            pods: Arc::clone(pods),
-            pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
-            container: container.to_owned(),
-            container_id: located.id.clone(),
-            log_files: Arc::clone(&self.log_files),
-            stopping: stopping.clone(),
-        });
         let (sender, receiver) = mpsc::channel(PIECES_UNDER_WAY);
         tokio::spawn(Copying::new(file, &options, followed, sender).run());
         Ok(stream(receiver))
     }
+
+    fn place_of_follower(&self) -> Result<OwnedSemaphorePermit, (StatusCode, String)> {
+        let place = Arc::clone(&self.followers).try_acquire_owned();
+        place.map_err(|_| {
+            let message =
+                format!("{FOLLOWERS} logs are followed on this node, and no more at a time; try again later");
+            (StatusCode::TOO_MANY_REQUESTS, message)
+        })
+    }
+}
+
+fn refusal(problem: OptionsProblem) -> (StatusCode, String) {
+    let (status, message) = match problem {
+        OptionsProblem::Undecodable => (StatusCode::BAD_REQUEST, "Unable to decode query."),
+        OptionsProblem::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid request."),
+    };
+    (status, format!("{{\"message\": \"{message}\"}}"))
 }

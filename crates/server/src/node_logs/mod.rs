@@ -13,18 +13,21 @@ use http::StatusCode;
 use http::request::Parts;
 use rubelet_config::Settings;
 use rubelet_ports::{FileErrorKind, NodeLogReader};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-use crate::response::{Answer, error_line};
+use crate::response::{Answer, error_line, too_many};
 use query::NodeLogQuery;
 
 /// Pieces on their way to a client.
 const PIECES_UNDER_WAY: usize = 2;
 const PIECE_BYTES: usize = 64 * 1024;
+/// Queries at a time: each runs a program that may read a whole journal.
+const QUERIES: usize = 16;
 
 pub(crate) struct NodeLogs {
     reader: Arc<dyn NodeLogReader>,
     takes_queries: bool,
+    queries: Arc<Semaphore>,
 }
 
 impl NodeLogs {
@@ -32,6 +35,7 @@ impl NodeLogs {
         Self {
             reader,
             takes_queries: settings.configuration().enable_system_log_query == Some(true),
+            queries: Arc::new(Semaphore::new(QUERIES)),
         }
     }
 
@@ -59,10 +63,15 @@ impl NodeLogs {
         if !problems.is_empty() {
             return error_line(StatusCode::NOT_ACCEPTABLE, &query::together(&problems));
         }
-        match query.single_file() {
-            Some(file) => files::answer(self.reader.as_ref(), head, file).await,
-            None => services::answer(Arc::clone(&self.reader), &head.headers, query),
+        if let Some(file) = query.single_file() {
+            return files::answer(self.reader.as_ref(), head, file).await;
         }
+        let Ok(place) = Arc::clone(&self.queries).try_acquire_owned() else {
+            return too_many(format!(
+                "{QUERIES} queries of logs are under way on this node, and no more at a time; try again later"
+            ));
+        };
+        services::answer(Arc::clone(&self.reader), &head.headers, query, place)
     }
 
     /// Why a file cannot be had, in upstream's words.

@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use futures_util::StreamExt;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use rubelet_ports::{FileError, FileErrorKind, NodeLog, NodeLogReader};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::query::NodeLogQuery;
 use super::{PIECE_BYTES, channel};
@@ -25,7 +25,13 @@ const QUERY_LIMIT: Duration = Duration::from_secs(30);
 /// The client has gone.
 struct Gone;
 
-pub(super) fn answer(reader: Arc<dyn NodeLogReader>, headers: &HeaderMap, query: NodeLogQuery) -> Answer {
+/// The place is held as long as the query is under way.
+pub(super) fn answer(
+    reader: Arc<dyn NodeLogReader>,
+    headers: &HeaderMap,
+    query: NodeLogQuery,
+    place: OwnedSemaphorePermit,
+) -> Answer {
     let packs = headers
         .get(ACCEPT_ENCODING)
         .is_some_and(|encoding| encoding.as_bytes() == b"gzip");
@@ -41,12 +47,21 @@ pub(super) fn answer(reader: Arc<dyn NodeLogReader>, headers: &HeaderMap, query:
         packer: packs.then(|| GzEncoder::new(Vec::new(), Compression::fast())),
         sender,
     };
-    tokio::spawn(copy_within_limit(reader, query, out));
+    tokio::spawn(async move {
+        copy_within_limit(reader, query, out).await;
+        drop(place);
+    });
     answer
 }
 
 async fn copy_within_limit(reader: Arc<dyn NodeLogReader>, query: NodeLogQuery, mut out: Out) {
-    let copied = tokio::time::timeout(QUERY_LIMIT, copy(reader.as_ref(), &query, &mut out)).await;
+    let client = out.sender.clone();
+    let copied = tokio::select! {
+        biased;
+        // Dropping what is under way ends the programs that it runs, which may be silent for long.
+        () = client.closed() => return,
+        copied = tokio::time::timeout(QUERY_LIMIT, copy(reader.as_ref(), &query, &mut out)) => copied,
+    };
     if let Ok(Err(Gone)) = copied {
         return;
     }

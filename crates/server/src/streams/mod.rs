@@ -6,6 +6,7 @@
 
 mod address;
 mod options;
+mod problem;
 mod runtime_side;
 mod spdy;
 mod splice;
@@ -14,30 +15,30 @@ mod translate;
 mod way;
 mod websocket;
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodObservation;
-use rubelet_ports::{PodView, RuntimeError, RuntimeErrorKind, RuntimeWriter};
+use rubelet_ports::{PodView, RuntimeWriter};
 use rubelet_wire::cri::v1;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::body::{self, Unreadable};
 use crate::metrics::ServerMetrics;
-use crate::response::{Answer, Body, error_line, json, text};
+use crate::response::{Answer, Body, json, too_many};
 use crate::stopping::Stopping;
 use crate::upgrade::can_upgrade;
 use address::StreamingAddress;
 use options::{Form, StreamOptions, ports};
+use problem::Problem;
 use runtime_side::{Opened, open};
 use splice::splice;
 use target::{Target, has_terminal, observe, running_container};
@@ -46,8 +47,8 @@ use way::Way;
 
 /// Sessions at a time; each holds two connections.
 const SESSIONS: usize = 1000;
-/// Upstream's advice to clients that are too many, in seconds.
-const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("60");
+/// Commands without streams at a time: unlike a session each keeps its place among the port's connections.
+const RUNS: usize = 256;
 const FORM_LIMIT_BYTES: usize = 64 * 1024;
 
 /// The ways to reach into a pod.
@@ -86,63 +87,6 @@ impl Session {
     }
 }
 
-/// Why there is no session.
-#[derive(Debug)]
-struct Problem {
-    status: StatusCode,
-    message: String,
-    /// Whether it is written as the plain HTTP library writes errors.
-    as_line: bool,
-}
-
-impl Problem {
-    fn new(status: StatusCode, message: String) -> Self {
-        Self {
-            status,
-            message,
-            as_line: false,
-        }
-    }
-
-    fn bad_request(message: String) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, message)
-    }
-
-    fn internal(error: &dyn Display) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-    }
-
-    /// What goes wrong on the way to the runtime's streaming server.
-    fn line(message: String) -> Self {
-        Self {
-            status: StatusCode::INTERNAL_SERVER_ERROR,
-            message,
-            as_line: true,
-        }
-    }
-
-    fn of_runtime(error: &RuntimeError) -> Self {
-        let status = match error.kind() {
-            RuntimeErrorKind::NotFound => StatusCode::NOT_FOUND,
-            RuntimeErrorKind::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Self::new(status, error.to_string())
-    }
-
-    fn answer(self) -> Answer {
-        let mut answer = if self.as_line {
-            error_line(self.status, &self.message)
-        } else {
-            text(self.status, self.message)
-        };
-        if self.status == StatusCode::TOO_MANY_REQUESTS {
-            answer.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
-        }
-        answer
-    }
-}
-
 /// A request, taken apart so that its connection can be handed over.
 pub(crate) struct SessionRequest {
     pub(crate) head: Parts,
@@ -159,6 +103,7 @@ pub(crate) struct Streams {
     /// Gate `ExtendWebSocketsToKubelet`.
     translates: bool,
     places: Arc<Semaphore>,
+    run_places: Arc<Semaphore>,
     metrics: ServerMetrics,
     stopping: Stopping,
 }
@@ -179,6 +124,7 @@ impl Streams {
             idle_limit,
             translates,
             places: Arc::new(Semaphore::new(SESSIONS)),
+            run_places: Arc::new(Semaphore::new(RUNS)),
             metrics,
             stopping,
         }
@@ -186,10 +132,14 @@ impl Streams {
 
     /// `rest` is the part of the path that names the target.
     pub(crate) async fn answer(&self, session: Session, rest: &str, request: SessionRequest) -> Answer {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            let message =
-                format!("{SESSIONS} sessions are open on this node, and no more at a time; try again later");
-            return Problem::new(StatusCode::TOO_MANY_REQUESTS, message).answer();
+        let (places, limit) = match session {
+            Session::Run => (&self.run_places, RUNS),
+            Session::Exec | Session::Attach | Session::PortForward => (&self.places, SESSIONS),
+        };
+        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+            return too_many(format!(
+                "{limit} sessions are open on this node, and no more at a time; try again later"
+            ));
         };
         let answer = match session {
             Session::Run => self.run(rest, request).await,
@@ -405,8 +355,13 @@ async fn form(head: &Parts, body: Incoming) -> Result<Form, Problem> {
     if !has_form {
         return Ok(query(head));
     }
-    let body = Limited::new(body, FORM_LIMIT_BYTES).collect().await;
-    let body = body.map_err(|error| Problem::bad_request(format!("the form cannot be read: {error}")))?;
+    let unreadable = |problem: Unreadable| {
+        Problem::new(
+            problem.status,
+            format!("the form cannot be read: {}", problem.why),
+        )
+    };
+    let body = body::read(body, FORM_LIMIT_BYTES).await.map_err(unreadable)?;
     let query = head.uri.query().unwrap_or_default();
-    Ok(Form::parse([body.to_bytes().as_ref(), query.as_bytes()]))
+    Ok(Form::parse([body.as_ref(), query.as_bytes()]))
 }

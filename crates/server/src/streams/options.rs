@@ -80,6 +80,9 @@ pub(super) fn ports(headers: &HeaderMap, query: &Form) -> Result<Vec<i32>, Strin
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -134,5 +137,58 @@ mod tests {
         assert_eq!(form.first("cmd"), "from form");
         assert_eq!(form.all("command").collect::<Vec<_>>(), ["a", "b c"]);
         assert_eq!(form.first("none"), "");
+    }
+
+    fn websocket() -> HeaderMap {
+        let header = |name: &'static str, value: &'static str| {
+            (
+                http::HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        };
+        [header("connection", "Upgrade"), header("upgrade", "websocket")]
+            .into_iter()
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn no_choice_of_streams_upsets_it(query in "((input|output|error|tty|stdin)(=[01a-z%2]{0,3})?&?){0,6}|\\PC{0,40}") {
+            let form = Form::parse([query.as_bytes()]);
+            match StreamOptions::of(&form) {
+                Ok(options) => {
+                    prop_assert!(options.stdin || options.stdout || options.stderr, "{query}");
+                    prop_assert!(!(options.tty && options.stderr), "{query}");
+                    prop_assert_eq!(options.stdin, form.first("input") == "1");
+                    prop_assert_eq!(options.stdout, form.first("output") == "1");
+                }
+                Err(_) => prop_assert!(form.first("input") != "1" && form.first("output") != "1", "{query}"),
+            }
+        }
+
+        #[test]
+        fn no_port_upsets_it(query in "(port=[-+0-9,x%]{0,8}&?){0,4}|\\PC{0,40}") {
+            if let Ok(ports) = ports(&websocket(), &Form::parse([query.as_bytes()])) {
+                prop_assert!(!ports.is_empty() && ports.iter().all(|port| (1..=65_535).contains(port)), "{query}");
+            }
+        }
+
+        /// The words of `exec` and the one text of `run`, whatever they hold.
+        #[test]
+        fn commands_come_as_they_were_sent(words in proptest::collection::vec(any::<String>(), 1..5)) {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            for word in &words {
+                query.append_pair("command", word).append_pair("cmd", word);
+            }
+            let form = Form::parse([query.finish().as_bytes()]);
+            prop_assert_eq!(form.all("command").collect::<Vec<_>>(), words.iter().map(String::as_str).collect::<Vec<_>>());
+            prop_assert_eq!(form.first("cmd"), words[0].as_str());
+        }
+
+        #[test]
+        fn no_bytes_upset_a_form(body: Vec<u8>, query in "\\PC{0,40}") {
+            let form = Form::parse([body.as_slice(), query.as_bytes()]);
+            let _ = (form.first("cmd"), form.all("command").count());
+        }
     }
 }

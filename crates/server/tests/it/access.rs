@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use rubelet_ports::Clock;
@@ -407,6 +407,31 @@ fn an_api_server_that_fails_refuses_and_is_asked_again() {
             assert_eq!(answer?.status, 200);
         }
         assert_eq!(scene.reviewer.tokens_asked() - before, 4);
+        Ok(())
+    });
+}
+
+#[test]
+fn tokens_whose_review_takes_long_keep_nobody_out() {
+    in_scope("slow-reviews", async |scope| {
+        // More than the port has places for.
+        const CROWD: usize = 1100;
+        let scene = scene(scope, false).await?;
+        scene.reviewer.allow("me", "get", "healthz");
+        // The next try is when the clock goes on, which it does not.
+        scene.reviewer.fail(&[ApiErrorKind::Unreachable]);
+        let request = "GET /pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer slow\r\n\r\n";
+        let mut crowd = Vec::new();
+        for number in 0..CROWD {
+            let connected = tokio::time::timeout(DEADLINE, scene.running.tls()).await;
+            let mut connection = connected.with_context(|| format!("number {number} is kept out"))??;
+            connection.send(request.as_bytes()).await?;
+            crowd.push(connection);
+        }
+        ensure!(scene.clock.has_sleepers(), "no review is under way");
+        let identity = scene.authority.identity(Flaw::None)?;
+        let mut known = scene.running.tls_as(&identity).await?;
+        assert_eq!(known.get("/healthz").await?.status, 200);
         Ok(())
     });
 }

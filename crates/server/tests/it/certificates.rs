@@ -10,6 +10,7 @@ use rubelet_server::{BadPair, ServingCertificate};
 use rubelet_testkit::in_scope;
 use rubelet_testkit::wait::wait_until;
 use serde_json::json;
+use tokio_rustls::rustls::crypto::aws_lc_rs::{self, cipher_suite as suite};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
 use crate::client::{Connection, DEADLINE};
@@ -141,6 +142,45 @@ fn versions_are_as_configured() {
             assert_eq!(newest?.get("/healthz").await?.status, 200);
             let old = Connection::tls_with(port, &running.certificate, None, &[&TLS12]).await;
             ensure!(old.is_ok() == older, "{minimum}: TLS 1.2 spoken: {}", old.is_ok());
+            running.server.stop().await;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn cipher_suites_are_as_configured() {
+    use suite::{
+        TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 as SMALL, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 as LARGE,
+    };
+    in_scope("suites", async |scope| {
+        for (configured, small, large) in [
+            (json!([]), true, true),
+            (json!(["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]), false, true),
+            (json!(["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]), true, false),
+        ] {
+            let running = Setup::new(scope)?
+                .with("tlsCipherSuites", configured.clone())
+                .start()
+                .await?;
+            let port = running.ports.tls;
+            for (offered, expected) in [(SMALL, small), (LARGE, large)] {
+                let mut provider = aws_lc_rs::default_provider();
+                provider.cipher_suites = vec![offered];
+                let spoken =
+                    Connection::tls_speaking(port, &running.certificate, None, &[&TLS12], provider).await;
+                ensure!(
+                    spoken.is_ok() == expected,
+                    "{configured}: {offered:?}: {}",
+                    spoken.is_ok()
+                );
+                if let Ok(mut spoken) = spoken {
+                    assert_eq!(spoken.get("/healthz").await?.status, 200);
+                }
+            }
+            // The suites of the newest version are not chosen.
+            let newest = Connection::tls_with(port, &running.certificate, None, &[&TLS13]).await;
+            assert_eq!(newest?.get("/healthz").await?.status, 200);
             running.server.stop().await;
         }
         Ok(())

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -85,12 +85,23 @@ impl Connection {
         identity: Option<&Identity>,
         versions: &[&'static tokio_rustls::rustls::SupportedProtocolVersion],
     ) -> Result<Self> {
+        Self::tls_speaking(port, trusted, identity, versions, aws_lc_rs::default_provider()).await
+    }
+
+    /// With the cipher suites of the provider.
+    pub(crate) async fn tls_speaking(
+        port: u16,
+        trusted: &Path,
+        identity: Option<&Identity>,
+        versions: &[&'static tokio_rustls::rustls::SupportedProtocolVersion],
+        provider: CryptoProvider,
+    ) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::pem_file_iter(trusted)?
             .last()
             .context("no certificate")?;
         roots.add(authority?)?;
-        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(versions)?
             .with_root_certificates(roots);
         let configuration = match identity {

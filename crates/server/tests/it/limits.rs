@@ -85,6 +85,7 @@ fn requests_that_are_too_large_or_no_requests_are_refused() {
 
 /// As many as an attacker opens without a thought; the port has places for far fewer.
 const CROWD: usize = 1500;
+const ANOTHER_CROWD: usize = 5000;
 
 #[test]
 fn a_crowd_that_says_nothing_keeps_nobody_out() {
@@ -123,22 +124,24 @@ fn five_thousand_connections_of_another_process_keep_nobody_out() {
     in_scope("crowd-of-a-process", async |scope| {
         let running = Setup::new(scope)?.start().await?;
         let crowd = scope.path("crowd");
+        // The process says how many it has open, also when it could not open all of them.
         let script = format!(
-            "for i in $(seq 5000); do exec {{place}}<>/dev/tcp/127.0.0.1/{}; done; touch {}; exec sleep 1000",
+            "ulimit -n 6000; for i in $(seq {ANOTHER_CROWD}); do exec {{place}}<>/dev/tcp/127.0.0.1/{} || break; done
+             find /proc/$$/fd -lname 'socket:*' | wc -l > {crowd}.new; mv {crowd}.new {crowd}; exec sleep 1000",
             running.ports.tls,
-            crowd.display()
+            crowd = crowd.display()
         );
         let mut command = Command::new("bash");
         command.args(["-c", &script]);
         let _crowd = scope.spawn("crowd", command)?;
         let patience = 6 * DEADLINE;
-        wait_until("the crowd has come", patience, async || {
+        let came = wait_until("the crowd has come", patience, async || {
             // Meanwhile, and not only afterwards, others are served.
             check_served(&running, running.ports.tls).await?;
-            ensure!(crowd.exists(), "not yet");
-            Ok(())
+            Ok(std::fs::read_to_string(&crowd)?)
         })
         .await?;
+        assert_eq!(came.trim().parse::<usize>()?, ANOTHER_CROWD);
         wait_until("served among the crowd", patience, async || {
             check_served(&running, running.ports.tls).await
         })
@@ -235,6 +238,36 @@ fn stopping_closes_idle_connections_and_takes_no_new_ones() {
             assert!(Connection::plain(port).await.is_err());
         }
         assert!(!running.socket.exists());
+        Ok(())
+    });
+}
+
+#[test]
+fn an_answer_under_way_comes_to_its_end_while_the_server_stops() {
+    in_scope("stop-answers", async |scope| {
+        // More than the connection holds between two ends that do not read.
+        const SIZE_BYTES: usize = 24 << 20;
+        let running = Setup::new(scope)?.start().await?;
+        std::fs::File::create(scope.path("var-log/large"))?.set_len(SIZE_BYTES as u64)?;
+        let port = running.ports.tls;
+        let mut client = running.tls().await?;
+        client.begin("GET", "/logs/large").await?;
+        let mut answer = client.head().await?;
+        assert_eq!(answer.status, 200);
+        let read = async {
+            wait_until("the server stops", DEADLINE, async || {
+                ensure!(Connection::plain(port).await.is_err(), "it still listens");
+                Ok(())
+            })
+            .await?;
+            client.rest_of(&mut answer).await?;
+            // That was the last answer of this connection.
+            ensure!(!client.receive().await?, "it goes on");
+            Ok(())
+        };
+        let ((), read) = tokio::join!(running.server.stop(), read);
+        read?;
+        assert_eq!(answer.body.len(), SIZE_BYTES);
         Ok(())
     });
 }

@@ -2,13 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{ContainerExit, ContainerObservation, ContainerState, PodObservation};
 use rubelet_testkit::in_scope;
+use rubelet_testkit::wait::wait_until;
 use serde_json::{Value, json};
 
 use crate::client::DEADLINE;
@@ -301,5 +304,169 @@ fn a_large_log_comes_whole() {
             &tail[..20]
         );
         Ok(())
+    });
+}
+
+/// A log's only file, put there by `put`; what is answered to whoever asks for it.
+async fn ask_for(running: &Running, put: impl FnOnce(&Path) -> Result<()>) -> Result<(u16, String)> {
+    let pod_dir = running.logs_dir.join("default_web_u");
+    if pod_dir.is_symlink() {
+        fs::remove_file(&pod_dir)?;
+    } else if pod_dir.exists() {
+        fs::remove_dir_all(&pod_dir)?;
+    }
+    fs::create_dir_all(pod_dir.join("main"))?;
+    put(&pod_dir.join("main/0.log"))?;
+    let answer = running.tls().await?.get(PATH).await?;
+    Ok((answer.status, answer.text()))
+}
+
+#[test]
+fn what_others_put_in_the_directory_of_logs_leads_nowhere_else() {
+    in_scope("logs-links", async |scope| {
+        let running = Setup::new(scope)?.start().await?;
+        running.pods.set(pod(&json!({ "running": {} }), &json!({}), 0))?;
+        let line = "2026-01-01T00:00:01Z stdout F line\n";
+        let secret = scope.path("outside/main/0.log");
+        fs::create_dir_all(secret.parent().unwrap())?;
+        fs::write(&secret, "secret\n")?;
+        let neighbour = running.logs_dir.join("neighbour.log");
+        fs::create_dir_all(&running.logs_dir)?;
+        fs::write(&neighbour, line)?;
+        let link = |target: PathBuf| move |log: &Path| Ok(symlink(target, log)?);
+        let out = "it leads out of the directory of logs";
+        // Put in place of the log, of its directory, and of the pod's.
+        for (levels, target) in [
+            (0, secret.clone()),
+            (0, "../../../outside/main/0.log".into()),
+            (0, "/proc/self/environ".into()),
+            (1, scope.path("outside/main")),
+            (1, "../../outside/main".into()),
+            (2, scope.path("outside")),
+        ] {
+            let told = target.display().to_string();
+            let put = |log: &Path| {
+                let place = log.ancestors().nth(levels).unwrap();
+                if levels > 0 {
+                    fs::remove_dir_all(place)?;
+                }
+                Ok(symlink(target, place)?)
+            };
+            let (status, text) = ask_for(&running, put).await?;
+            ensure!(
+                status == 400 && text.contains(out),
+                "{levels} {told}: {status} {text}"
+            );
+        }
+        let as_before = (200, "line\n".to_owned());
+        assert_eq!(ask_for(&running, link(neighbour.clone())).await?, as_before);
+        assert_eq!(
+            ask_for(&running, link("../../neighbour.log".into())).await?,
+            as_before
+        );
+        let (status, text) = ask_for(&running, link("0.log".into())).await?;
+        ensure!(
+            status == 400 && text.starts_with("failed to try"),
+            "{status} {text}"
+        );
+        // A pipe, asked for more often than there are places for reading.
+        for _ in 0..10 {
+            let pipe = |log: &Path| {
+                ensure!(Command::new("mkfifo").arg(log).status()?.success(), "no pipe");
+                Ok(())
+            };
+            let (status, text) = ask_for(&running, pipe).await?;
+            ensure!(
+                status == 400 && text.ends_with("it is no regular file"),
+                "{status} {text}"
+            );
+        }
+        let plain = |log: &Path| Ok(fs::write(log, line)?);
+        assert_eq!(ask_for(&running, plain).await?, as_before);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_log_of_docker_is_reached_through_its_link() {
+    in_scope("logs-docker", async |scope| {
+        let running = Setup::new(scope)?.start().await?;
+        let mut docker = pod(&json!({ "running": {} }), &json!({}), 0);
+        docker["status"]["containerStatuses"][0]["containerID"] = json!("docker://abc");
+        running.pods.set(docker)?;
+        let line = "{\"log\":\"line\\n\",\"stream\":\"stdout\",\"time\":\"2026-01-01T00:00:01Z\"}\n";
+        let containers = scope.path("docker/containers");
+        for id in ["abc", "other"] {
+            fs::create_dir_all(containers.join(id))?;
+            fs::write(containers.join(format!("{id}/{id}-json.log")), line)?;
+        }
+        let link = |target: PathBuf| move |log: &Path| Ok(symlink(target, log)?);
+        let own = containers.join("abc/abc-json.log");
+        let answered = ask_for(&running, link(own.clone())).await?;
+        assert_eq!(answered, (200, "line\n".to_owned()));
+        let answered = ask_for(&running, link(containers.join("other/other-json.log"))).await?;
+        assert_eq!(answered.0, 400, "{}", answered.1);
+        // The right name, and behind it something else.
+        fs::remove_file(&own)?;
+        symlink("/etc/passwd", &own)?;
+        let answered = ask_for(&running, link(own)).await?;
+        assert_eq!(answered.0, 400, "{}", answered.1);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_follower_is_not_led_away_when_the_log_is_replaced() {
+    in_scope("logs-replaced", async |scope| {
+        let running = Setup::new(scope)?.start().await?;
+        let path = running_container(&running, 0)?;
+        fs::write(scope.path("secret"), "secret\n")?;
+        fs::write(&path, LOG)?;
+        let mut tls = running.tls().await?;
+        tls.begin("GET", &format!("{PATH}?follow=true")).await?;
+        tls.head().await?;
+        tls.body_until("three\n").await?;
+        fs::rename(&path, path.with_file_name("0.log.20260101-000005"))?;
+        symlink(scope.path("secret"), &path)?;
+        let mut rest = String::new();
+        while let Some(chunk) = tls.chunk().await? {
+            rest.push_str(&String::from_utf8_lossy(&chunk));
+        }
+        ensure!(
+            rest.contains("failed to read log file") && !rest.contains("secret\n"),
+            "{rest}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn followers_are_bounded_and_leave_places_for_others() {
+    in_scope("logs-followers", async |scope| {
+        const LIMIT: usize = 512;
+        let running = Setup::new(scope)?.start().await?;
+        fs::write(running_container(&running, 0)?, LOG)?;
+        let path = format!("{PATH}?follow=true");
+        let mut followers = Vec::new();
+        for _ in 0..LIMIT {
+            let mut tls = running.tls().await?;
+            tls.begin("GET", &path).await?;
+            assert_eq!(tls.head().await?.status, 200);
+            followers.push(tls);
+        }
+        let mut one_more = running.tls().await?;
+        let answer = one_more.get(&path).await?;
+        assert_eq!((answer.status, answer.header("retry-after")), (429, "60"));
+        // Whoever does not follow is served.
+        assert_eq!(one_more.get(PATH).await?.status, 200);
+        followers.pop();
+        wait_until("a place is free again", DEADLINE, async || {
+            let mut tls = running.tls().await?;
+            tls.begin("GET", &path).await?;
+            let status = tls.head().await?.status;
+            ensure!(status == 200, "{status}");
+            Ok(())
+        })
+        .await
     });
 }

@@ -24,4 +24,5 @@ mod rotated_logs;
 mod runtime;
 mod sessions;
 mod state_pages;
+mod vanishing;
 mod why;

@@ -16,7 +16,7 @@ use crate::sessions::{EXEC, SPDY, set_pod};
 const LIMIT: usize = 1000;
 
 /// Sockets on these ports that a process holds, whatever their state; those that listen are left out.
-fn held_sockets(ports: &[u16]) -> Result<Vec<String>> {
+pub(crate) fn held_sockets(ports: &[u16]) -> Result<Vec<String>> {
     const LISTENS: &str = "0A";
     let table = fs::read_to_string("/proc/self/net/tcp")?;
     let port = |address: &str| {

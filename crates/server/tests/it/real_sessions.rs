@@ -1,5 +1,5 @@
 //! Sessions in a container of a real containerd, by a small WebSocket client. SPDY is spoken by `kubectl` in the end-to-end
-//! tests.
+//! test `cluster_streams`, which has it speak both.
 
 use std::sync::Arc;
 

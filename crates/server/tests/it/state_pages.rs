@@ -1,5 +1,7 @@
 //! What the process was told and is, its verbosity, and checkpoints of containers.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,7 +9,7 @@ use anyhow::{Context, Result};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{ContainerObservation, ContainerState, PodObservation};
 use rubelet_ports::RuntimeErrorKind;
-use rubelet_testkit::in_scope;
+use rubelet_testkit::{in_scope, workspace_root};
 use serde_json::json;
 
 use crate::fixture::Setup;
@@ -55,6 +57,46 @@ fn flags_and_status_are_shown_in_both_forms() {
                 .ask_with("GET", path, &[("Accept", "application/json")], "")
                 .await?;
             assert_eq!(page.status, 406);
+        }
+        Ok(())
+    });
+}
+
+/// The paths of the document's table, and whether the read-only port has them.
+fn documented_paths() -> Result<BTreeMap<String, bool>> {
+    let document = fs::read_to_string(workspace_root().join("docs/compatibility.md"))?;
+    let (_, table) = document
+        .split_once("<!-- endpoints: begin -->")
+        .context("no table")?;
+    let (table, _) = table.split_once("<!-- endpoints: end -->").context("no end")?;
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
+    let paths = rows.filter_map(|row| row.split_once('`'));
+    Ok(paths
+        .map(|(path, rest)| (path.to_owned(), rest.starts_with(" *r* |")))
+        .collect())
+}
+
+#[test]
+fn the_document_lists_every_path() {
+    in_scope("endpoints", async |scope| {
+        let documented = documented_paths()?;
+        let running = Setup::new(scope)?.start().await?;
+        let page = running.tls().await?.get("/statusz").await?.text();
+        let known = page.lines().find_map(|line| line.strip_prefix("Paths: "));
+        let known: BTreeSet<&str> = known.context("no paths")?.split_whitespace().collect();
+        // That page has the first part of each path.
+        let first_parts = documented.keys().map(|path| match path[1..].find('/') {
+            Some(end) => &path[..=end],
+            None => path,
+        });
+        assert_eq!(first_parts.collect::<BTreeSet<_>>(), known);
+        for (path, is_read_only) in &documented {
+            let mut read_only = running.read_only().await?;
+            let mut status = read_only.get(path).await?.status;
+            if status == 307 {
+                status = read_only.get(&format!("{path}/")).await?.status;
+            }
+            assert_eq!(!matches!(status, 404 | 405), *is_read_only, "{path}: {status}");
         }
         Ok(())
     });
