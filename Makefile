@@ -27,6 +27,8 @@ check: ## Formatting, clippy with warnings as errors, layers, licences, crates, 
 	@$(CARGO) fmt --all --check
 	@echo "check: clippy"
 	@$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	@echo "check: clippy of the program with profiles"
+	@$(CARGO) clippy --package rubelet --features profile --quiet -- -D warnings
 	@echo "check: xtask"
 	@$(CARGO) xtask check
 

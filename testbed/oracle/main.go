@@ -78,6 +78,7 @@ var operations = map[string]operation{
 	"security":          on(securityContext),
 	"env.file":          on(envFile),
 	"environment":       on(environment),
+	"metrics.page":      on(metricsPage),
 	"node.patch":        on(nodePatch),
 	"node.status":       on(nodeStatus),
 	"nodename":          on(nodename),

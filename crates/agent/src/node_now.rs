@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use rubelet_model::Pressure;
+use rubelet_ports::HostIps;
 use rubelet_ports::api::NodeReader;
 use rubelet_resources::admission::NodeView;
 use tokio::sync::watch;
@@ -19,6 +20,8 @@ pub struct NodeNow {
     pub pressure: watch::Receiver<Option<Pressure>>,
     /// For a second look, when nothing but its labels speaks against a pod.
     pub reader: Option<Arc<dyn NodeReader>>,
+    /// The addresses that pods are told as their node's.
+    pub host_ips: Arc<dyn HostIps>,
 }
 
 impl NodeNow {
@@ -29,6 +32,7 @@ impl NodeNow {
             object: watch::channel(None).1,
             pressure: watch::channel(None).1,
             reader: None,
+            host_ips: Arc::new(Vec::new()),
         }
     }
 

@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::backoff::CrashBackoff;
 use rubelet_lifecycle::plan::Plan;
 use rubelet_lifecycle::pod_state::{Effect, Event, PodState};
+use rubelet_lifecycle::restart::RestartGates;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, ProbeResults};
 use serde::{Deserialize, Serialize};
 
 /// The version of the form of a record.
-pub const RECORD_VERSION: u32 = 1;
+pub const RECORD_VERSION: u32 = 2;
 /// Entries that are kept of one pod.
 const CAPACITY: usize = 24;
 
@@ -54,6 +55,8 @@ pub enum Entry {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     pub version: u32,
+    /// The feature gates of the node, as far as decisions depend on them.
+    pub gates: RestartGates,
     pub pod: Pod,
     pub entries: Vec<Entry>,
 }
@@ -135,7 +138,7 @@ impl FlightRecorder {
         }));
     }
 
-    pub(crate) fn record(&self, pod: &Pod) -> Record {
+    pub(crate) fn record(&self, pod: &Pod, gates: RestartGates) -> Record {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = ring.iter().map(|kept| match kept {
             Kept::Plan {
@@ -159,6 +162,7 @@ impl FlightRecorder {
         });
         Record {
             version: RECORD_VERSION,
+            gates,
             pod: pod.clone(),
             entries: entries.collect(),
         }

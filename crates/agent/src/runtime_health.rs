@@ -190,13 +190,20 @@ pub(crate) fn runtime_problem(health: &watch::Receiver<RuntimeHealth>) -> Option
 }
 
 /// Why a pod cannot have users of its own, in upstream's words.
-pub(crate) fn user_namespace_problem(health: &watch::Receiver<RuntimeHealth>) -> Option<String> {
-    const PROBLEM: &str = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
+pub(crate) fn user_namespace_problem(
+    health: &watch::Receiver<RuntimeHealth>,
+    handler: &str,
+) -> Option<String> {
+    let who = match handler {
+        "" => "runtime".to_owned(),
+        handler => format!("RuntimeClass handler {handler:?}"),
+    };
+    let problem = format!("can't set `spec.hostUsers: false`, {who} does not support user namespaces");
     let health = health.borrow();
-    match health.handlers.get("") {
+    match health.handlers.get(handler) {
         Some(features) if features.user_namespaces => None,
-        Some(_) => Some(PROBLEM.to_owned()),
-        None if health.handlers.is_empty() => Some(PROBLEM.to_owned()),
-        None => Some(format!("{PROBLEM}: the handler \"\" is not known")),
+        Some(_) => Some(problem),
+        None if health.handlers.is_empty() => Some(problem),
+        None => Some(format!("{problem}: the handler {handler:?} is not known")),
     }
 }

@@ -57,8 +57,8 @@ pub(crate) struct Core {
     pub(crate) credentials: Credentials,
     pub(crate) reachability: Reachability,
     pub(crate) calls: Lane,
-    /// Statuses of pods share the calls' connection and not their limit: whoever writes them bounds how many are under way, and a
-    /// node whose pods all change has to say so at once.
+    /// Statuses of pods and the deletions that end them share the calls' connection and not their limit: whoever writes them bounds
+    /// how many are under way, and a node whose pods all change has to say so at once.
     pub(crate) statuses: Lane,
     pub(crate) heartbeats: Lane,
     pub(crate) events: Lane,
@@ -275,6 +275,12 @@ mod tests {
             collection::<Lease>(Some("kube-node-lease")),
             "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
         );
+    }
+
+    #[test]
+    fn no_call_takes_longer_than_everybody_believes() {
+        let options = crate::ApiServerOptions::new("kubelet.conf", "test");
+        assert!(MAX_TURN_WAIT + options.call_timeout < rubelet_ports::api::LONGEST_CALL);
     }
 
     #[test]

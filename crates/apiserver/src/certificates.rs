@@ -26,6 +26,7 @@ impl SigningRequests for ApiServer {
             paths: vec![collection::<CertificateSigningRequest>(None)],
             field_selector: Some(format!("metadata.name={name}")),
             what: format!("certificate signing request {name}"),
+            may_be_unserved: false,
         };
         follow(&self.core, followed)
     }
@@ -49,6 +50,7 @@ impl PodCertificates for ApiServer {
             paths: vec![collection::<PodCertificateRequest>(None)],
             field_selector: Some(format!("spec.nodeName={node_name}")),
             what: format!("pod certificate requests of node {node_name}"),
+            may_be_unserved: true,
         };
         follow(&self.core, followed)
     }

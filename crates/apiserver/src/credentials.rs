@@ -4,6 +4,7 @@
 //! when its credential expired or was rejected. A file that cannot be read leaves what was read before. Nothing here is shown.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
@@ -11,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::HeaderValue;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::exec_plugin::{ExecCredential, ExecPlugin};
@@ -30,7 +31,8 @@ pub(crate) struct Credentials {
     login: Login,
     certificate: Option<CertificateSource>,
     identity: ClientIdentity,
-    state: Mutex<State>,
+    /// Held by a plugin while it runs.
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -82,7 +84,7 @@ impl Credentials {
             login,
             certificate,
             identity: ClientIdentity::none(),
-            state: Mutex::default(),
+            state: Arc::default(),
         };
         match credentials.read_certificate(&mut state) {
             Err(_) if may_lack_certificate => {}
@@ -93,7 +95,7 @@ impl Credentials {
             })?,
         }
         Ok(Self {
-            state: Mutex::new(state),
+            state: Arc::new(Mutex::new(state)),
             ..credentials
         })
     }
@@ -102,16 +104,21 @@ impl Credentials {
         &self.identity
     }
 
-    /// The header for the next request. It may run a plugin, so it takes as long as the caller's deadline allows.
+    /// The header for the next request. It may wait for a plugin, as long as the caller's deadline allows.
     pub(crate) async fn authorization(&self) -> Result<Option<HeaderValue>, String> {
-        let mut state = self.state.lock().await;
+        let mut state = Arc::clone(&self.state).lock_owned().await;
         let now = Instant::now();
         if state.looked_at.is_none_or(|at| now - at >= LOOK_AGAIN) {
             state.looked_at = Some(now);
             self.look_at_files(&mut state);
         }
         if let Login::Exec(plugin) = &self.login {
-            self.run_if_due(plugin, &mut state, now).await;
+            if state.is_plugin_due(now) {
+                let run = run(Arc::clone(plugin), self.identity.clone(), state);
+                // In a task of its own: it comes to its end when the caller gives up, and serves whoever waits then.
+                let ended = tokio::spawn(run).await;
+                state = ended.map_err(|error| format!("the credential plugin was not run: {error}"))?;
+            }
             if let Some(problem) = &state.plugin_problem {
                 return Err(problem.clone());
             }
@@ -189,40 +196,45 @@ impl Credentials {
         state.certificate_stamps = Some(stamps);
         Ok(())
     }
+}
 
-    async fn run_if_due(&self, plugin: &ExecPlugin, state: &mut State, now: Instant) {
-        let is_expired = state.expires_at.is_some_and(|at| at <= SystemTime::now());
-        let has_run = state.plugin_ran_at.is_some() && state.plugin_problem.is_none();
-        let is_needed = !has_run || is_expired || state.is_rejected;
-        let is_early = state.plugin_ran_at.is_some_and(|at| now - at < LOOK_AGAIN);
-        if !is_needed || is_early {
-            return;
-        }
-        state.plugin_ran_at = Some(now);
-        // Stays when the caller gives up meanwhile.
-        state.plugin_problem = Some("the credential plugin has not answered in time".to_owned());
-        state.plugin_problem = match plugin.run().await {
-            Ok(credential) => self.take(&credential, state).err(),
-            Err(problem) => Some(problem),
-        };
-        state.is_rejected = false;
-    }
-
-    fn take(&self, credential: &ExecCredential, state: &mut State) -> Result<(), String> {
-        state.authorization = None;
-        if let Some(token) = &credential.token {
-            state.set_token(token.expose_secret())?;
-        }
-        if let Some((certificate, key)) = &credential.certificate {
-            let replaced = self.identity.replace(certificate, key);
-            replaced.map_err(|error| format!("the credential plugin's certificate: {error}"))?;
-        }
-        state.expires_at = credential.expires_at;
-        Ok(())
-    }
+/// Runs a plugin and takes what it answers. It has a deadline of its own.
+async fn run(
+    plugin: Arc<ExecPlugin>,
+    identity: ClientIdentity,
+    mut state: OwnedMutexGuard<State>,
+) -> OwnedMutexGuard<State> {
+    state.plugin_problem = match plugin.run().await {
+        Ok(credential) => state.take(&credential, &identity).err(),
+        Err(problem) => Some(problem),
+    };
+    state.plugin_ran_at = Some(Instant::now());
+    state.is_rejected = false;
+    state
 }
 
 impl State {
+    fn is_plugin_due(&self, now: Instant) -> bool {
+        let is_expired = self.expires_at.is_some_and(|at| at <= SystemTime::now());
+        let has_run = self.plugin_ran_at.is_some() && self.plugin_problem.is_none();
+        let is_needed = !has_run || is_expired || self.is_rejected;
+        let is_early = self.plugin_ran_at.is_some_and(|at| now - at < LOOK_AGAIN);
+        is_needed && !is_early
+    }
+
+    fn take(&mut self, credential: &ExecCredential, identity: &ClientIdentity) -> Result<(), String> {
+        self.authorization = None;
+        if let Some(token) = &credential.token {
+            self.set_token(token.expose_secret())?;
+        }
+        if let Some((certificate, key)) = &credential.certificate {
+            let replaced = identity.replace(certificate, key);
+            replaced.map_err(|error| format!("the credential plugin's certificate: {error}"))?;
+        }
+        self.expires_at = credential.expires_at;
+        Ok(())
+    }
+
     fn read_token(&mut self, path: &Path) -> Result<(), String> {
         let stamp = Stamp::of(path);
         let text = std::fs::read_to_string(path)

@@ -18,7 +18,6 @@
 //! A watch that ends or breaks is resumed where it was without a word; only when that fails too the set is told as broken.
 
 use std::collections::BTreeSet;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,9 +37,11 @@ use crate::failure::{decode_words, from_watch_error, leaves_connection_alone};
 use crate::watch_lines::{LineError, WatchLines};
 use crate::watch_pool::Seat;
 
+mod known;
 mod pace;
 mod wire;
 
+use known::Known;
 use wire::{Head, HeadMetadata, Line, Page, decode};
 
 const PAGE_OBJECTS: u32 = 500;
@@ -65,6 +66,9 @@ pub(crate) struct Followed {
     pub(crate) field_selector: Option<String>,
     /// In words: `pods of node node-1`.
     pub(crate) what: String,
+    /// Not every server has this API: one that does not know the path has none of the objects. Of all others such an answer is a
+    /// failure, of the server or of something before it, and says nothing about the objects.
+    pub(crate) may_be_unserved: bool,
 }
 
 /// What can be followed.
@@ -82,7 +86,7 @@ pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes
         failures: 0,
         is_absence_told: false,
         named: BTreeSet::new(),
-        object: PhantomData,
+        known: Known::none(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let change = follower.next().await;
@@ -101,7 +105,7 @@ struct Follower<T> {
     is_absence_told: bool,
     /// Objects that cannot be decoded and have been named in the log.
     named: BTreeSet<String>,
-    object: PhantomData<fn() -> T>,
+    known: Known<T>,
 }
 
 /// From where a list may come.
@@ -186,7 +190,8 @@ impl<T: Object> Follower<T> {
                 self.state = State::Open;
                 Some(Change::All(objects))
             }
-            Err(error) if error.kind == ApiErrorKind::NotFound => {
+            Err(error) if error.kind == ApiErrorKind::NotFound && self.followed.may_be_unserved => {
+                self.known.replace(&[]);
                 let until = Instant::now() + pace::not_served_pause();
                 self.state = State::Pause {
                     until,
@@ -221,17 +226,17 @@ impl<T: Object> Follower<T> {
                         self.history = History::Lost;
                     }
                 })?;
-            let page: Page = serde_json::from_slice(&body).map_err(|error| {
-                let message = format!("the list of {} {}", T::KIND, decode_words(&error));
-                ApiError::new(operation.clone(), ApiErrorKind::Malformed, message)
-            })?;
+            let page = Page::read(&body, T::KIND)
+                .map_err(|message| ApiError::new(operation.clone(), ApiErrorKind::Malformed, message))?;
             for item in page.items.unwrap_or_default() {
-                objects.extend(self.decode(path, &item).map(Arc::new));
+                let object = self.decode(path, &item);
+                objects.extend(object.map_or_else(|head| self.known.get(head), Some));
             }
             next_page = page.metadata.r#continue.filter(|token| !token.is_empty());
             if next_page.is_none() {
                 let version = page.metadata.resource_version.unwrap_or_default();
                 self.history = History::At(version);
+                self.known.replace(&objects);
                 return Ok(objects);
             }
         }
@@ -351,9 +356,9 @@ impl<T: Object> Follower<T> {
                 return Event::Gone;
             }
         };
-        let change: fn(Arc<T>) -> Change<T> = match line.r#type.as_str() {
-            "ADDED" | "MODIFIED" => Change::Applied,
-            "DELETED" => Change::Deleted,
+        let is_deletion = match line.r#type.as_str() {
+            "ADDED" | "MODIFIED" => false,
+            "DELETED" => true,
             "BOOKMARK" => {
                 let head: Head = serde_json::from_str(line.object.get()).unwrap_or_default();
                 self.seen(&head.metadata.resource_version);
@@ -376,49 +381,54 @@ impl<T: Object> Follower<T> {
                 return Event::Nothing;
             }
         };
-        match self.decode(self.path, line.object) {
-            Some(object) => {
-                let version = object.metadata().resource_version.clone().unwrap_or_default();
-                self.seen(&version);
-                Event::Changed(change(Arc::new(object)))
+        let decoded = self.decode(self.path, line.object);
+        let version = match &decoded {
+            Ok(object) => object.metadata().resource_version.clone().unwrap_or_default(),
+            Err(head) => head.resource_version.clone(),
+        };
+        self.seen(&version);
+        match (decoded, is_deletion) {
+            (Ok(object), false) => {
+                self.known.put(&object);
+                Event::Changed(Change::Applied(object))
             }
-            None => Event::Nothing,
+            (Err(_), false) => Event::Nothing,
+            (decoded, true) => match decoded.map_or_else(|head| self.known.get(head), Some) {
+                Some(object) => {
+                    self.known.remove(&object);
+                    Event::Changed(Change::Deleted(object))
+                }
+                None => Event::Nothing,
+            },
         }
     }
 
-    /// One object that cannot be decoded must not hide the others: it is named in the log, once, and left out.
-    fn decode(&mut self, path: usize, raw: &RawValue) -> Option<T> {
-        match decode::<T>(raw, path > 0) {
+    /// One object that cannot be decoded must not hide the others: it is named in the log, once, and all we know is whose it is.
+    fn decode(&mut self, path: usize, raw: &RawValue) -> Result<Arc<T>, HeadMetadata> {
+        let error = match decode::<T>(raw, path > 0) {
             Ok(mut object) => {
                 object.metadata_mut().managed_fields = None;
-                Some(object)
+                return Ok(Arc::new(object));
             }
-            Err(error) => {
-                let head: Head = serde_json::from_str(raw.get()).unwrap_or_default();
-                let HeadMetadata {
-                    name,
-                    namespace,
-                    resource_version,
-                } = head.metadata;
-                self.seen(&resource_version);
-                let problem = decode_words(&error);
-                if self.named.len() < MAX_NAMED && self.named.insert(format!("{namespace}/{name}")) {
-                    let kind = T::KIND;
-                    tracing::error!(
-                        kind,
-                        namespace,
-                        name,
-                        problem,
-                        "an object cannot be decoded and is left out"
-                    );
-                }
-                None
-            }
+            Err(error) => error,
+        };
+        let head: Head = serde_json::from_str(raw.get()).unwrap_or_default();
+        let HeadMetadata { name, namespace, .. } = &head.metadata;
+        let problem = decode_words(&error);
+        if self.named.len() < MAX_NAMED && self.named.insert(format!("{namespace}/{name}")) {
+            let kind = T::KIND;
+            tracing::error!(
+                kind,
+                namespace,
+                name,
+                problem,
+                "an object cannot be decoded: it stays as it was, or is left out"
+            );
         }
+        Err(head.metadata)
     }
 
     fn seen(&mut self, version: &str) {
-        // While a list is read its own version counts, not those of its items.
         if !version.is_empty() && matches!(self.history, History::At(_)) {
             self.history = History::At(version.to_owned());
         }

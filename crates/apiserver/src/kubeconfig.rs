@@ -3,6 +3,7 @@
 //! Owns choosing the current context, and errors that name the file and the field. It must not connect, nor show a credential.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use http::{HeaderMap, Uri};
 use kube_client::config::{Kubeconfig, KubeconfigError};
@@ -66,7 +67,7 @@ pub(crate) enum Login {
         user: String,
         password: SecretString,
     },
-    Exec(Box<ExecPlugin>),
+    Exec(Arc<ExecPlugin>),
 }
 
 pub(crate) struct CertificateSource {

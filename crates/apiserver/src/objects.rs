@@ -28,6 +28,7 @@ impl ApiServer {
             paths: vec![collection::<T>(Some(namespace))],
             field_selector: Some(format!("metadata.name={name}")),
             what: format!("{} {namespace}/{name}", T::KIND),
+            may_be_unserved: false,
         };
         follow(&self.core, followed)
     }
@@ -37,6 +38,7 @@ impl ApiServer {
             paths: vec![collection::<T>(None)],
             field_selector: None,
             what: what.to_owned(),
+            may_be_unserved: false,
         };
         follow(&self.core, followed)
     }
@@ -75,6 +77,7 @@ impl ObjectReader for ApiServer {
             paths: paths.to_vec(),
             field_selector: None,
             what: "cluster trust bundles".to_owned(),
+            may_be_unserved: true,
         };
         follow(&self.core, followed)
     }

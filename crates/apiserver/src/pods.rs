@@ -17,6 +17,7 @@ impl PodReader for ApiServer {
             paths: vec![collection::<Pod>(None)],
             field_selector: Some(format!("spec.nodeName={node_name}")),
             what: format!("pods of node {node_name}"),
+            may_be_unserved: false,
         };
         follow(&self.core, followed)
     }
@@ -64,7 +65,7 @@ impl PodWriter for ApiServer {
             });
         let request = request::<Pod>(Some(namespace)).delete(&segment(name), &params);
         let operation = format!("delete pod {namespace}/{name}");
-        let answer = self.core.exchange(&self.core.calls, &operation, request).await;
+        let answer = self.core.exchange(&self.core.statuses, &operation, request).await;
         // The answer is the pod while it terminates, or a status.
         answer.map(|_| ())
     }

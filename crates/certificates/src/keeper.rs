@@ -232,11 +232,12 @@ impl Keeper {
             Ok(found) => found,
             Err(error) => return self.tell(&format!("the {} cannot be read: {error}", self.purpose.words())),
         };
-        if self.seen == found {
-            return;
-        }
+        let is_known = self.seen == found;
         self.seen.clone_from(&found);
         let Some(found) = found else { return };
+        if is_known && !self.is_pushed_out(&found, now) {
+            return;
+        }
         let facts = CertificateFacts::of_pem(&found.pair.chain_pem).map_err(|error| error.to_string());
         let taken = facts.and_then(|facts| {
             if !facts.is_expired(now) {
@@ -253,11 +254,31 @@ impl Keeper {
                     "A certificate was found"
                 );
                 (self.failures, self.retry_at, self.is_inline) = (0, None, false);
-                self.issued_for = None;
+                if !is_known {
+                    self.issued_for = None;
+                }
                 self.held = Some(facts);
             }
             Err(problem) => self.set_aside(&found, &problem).await,
         }
+    }
+
+    /// Whether somebody shows a worse certificate than the stored one: a file that the kubeconfig names may be written anew with
+    /// what was in it before. One that was issued later is the will of whoever put it there.
+    fn is_pushed_out(&mut self, stored: &Stored, now: Timestamp) -> bool {
+        let stored = CertificateFacts::of_pem(&stored.pair.chain_pem);
+        let (Ok(stored), Some(shown)) = (stored, self.in_use()) else {
+            return false;
+        };
+        let wanted = self.wanted.wanted();
+        let lacks = |facts: &CertificateFacts| {
+            let wanted = wanted.as_ref();
+            wanted.is_some_and(|wanted| wanted.lacking(facts).is_some())
+        };
+        let is_worse = shown.is_expired(now)
+            || shown.not_before < stored.not_before
+            || (lacks(&shown) && !lacks(&stored));
+        shown != stored && !stored.is_expired(now) && is_worse
     }
 
     async fn set_aside(&mut self, found: &Stored, problem: &str) {

@@ -93,6 +93,9 @@ impl Cgroups {
     /// Writes what differs from what was written.
     async fn refresh(&self, written: &mut Written) {
         let mut tiers = self.plan();
+        if let Some(metrics) = &self.memory_metrics {
+            metrics.show(tiers.protected);
+        }
         if !self.settings.rules.is_tiered() {
             // They were reset at start-up; saying it again makes systemd write everything it knows of the slice.
             tiers.kubepods.unified.clear();

@@ -29,7 +29,7 @@ use rubelet_resources::slice::cgroup_values;
 use rubelet_resources::{PodDemand, QosClass, pod_cgroup, qos_class};
 use tokio::sync::Notify;
 
-pub use metrics::{CgroupMetrics, MeasuredWriter};
+pub use metrics::{CgroupMetrics, MeasuredWriter, MemoryMetrics};
 pub use node::NodeCgroupError;
 pub use settings::{CgroupPorts, CgroupSettings};
 
@@ -52,6 +52,7 @@ pub struct Cgroups {
     held: Mutex<BTreeMap<PodUid, Held>>,
     /// The pods that count have changed.
     changed: Notify,
+    memory_metrics: Option<MemoryMetrics>,
 }
 
 impl Cgroups {
@@ -63,6 +64,15 @@ impl Cgroups {
             ports,
             held: Mutex::default(),
             changed: Notify::new(),
+            memory_metrics: None,
+        }
+    }
+
+    #[must_use]
+    pub fn with_memory_metrics(self, metrics: Option<MemoryMetrics>) -> Self {
+        Self {
+            memory_metrics: metrics,
+            ..self
         }
     }
 

@@ -1,14 +1,15 @@
-//! How long changes of cgroups take, under upstream's name.
+//! How long changes of cgroups take and what memory the kernel keeps for pods, under upstream's names.
 //!
-//! Owns the metric and a writer that measures another one. The metric lives in the registry that the program passes in; there is
+//! Owns the metrics and a writer that measures another one. They live in the registry that the program passes in; there is
 //! nothing global.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use prometheus::{DEFAULT_BUCKETS, HistogramVec, Registry};
+use prometheus::{DEFAULT_BUCKETS, HistogramVec, IntGauge, Registry};
 use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
 use rubelet_ports::{CgroupError, CgroupWriter, Clock, Meters, Moment};
+use rubelet_resources::tiers::ProtectedMemory;
 
 #[derive(Clone, Debug)]
 pub struct CgroupMetrics {
@@ -29,6 +30,38 @@ impl CgroupMetrics {
             "[ALPHA] Duration of changes of cgroups in seconds, by what was done.",
         )?;
         Ok(Self { durations })
+    }
+}
+
+/// The memory that the kernel keeps for pods, for nodes with the gate `MemoryQoS`.
+#[derive(Clone, Debug)]
+pub struct MemoryMetrics {
+    min: IntGauge,
+    low: IntGauge,
+}
+
+impl MemoryMetrics {
+    /// Makes the metrics and registers them.
+    ///
+    /// # Errors
+    /// When the registry has a metric of one of these names already.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let meters = Meters::new(registry);
+        Ok(Self {
+            min: meters.gauge(
+                "kubelet_memory_qos_node_memory_min_bytes",
+                "[ALPHA] Memory in bytes that the kernel never takes from Guaranteed pods.",
+            )?,
+            low: meters.gauge(
+                "kubelet_memory_qos_node_memory_low_bytes",
+                "[ALPHA] Memory in bytes that the kernel takes last from Burstable pods.",
+            )?,
+        })
+    }
+
+    pub(crate) fn show(&self, protected: ProtectedMemory) {
+        self.min.set(protected.min_bytes);
+        self.low.set(protected.low_bytes);
     }
 }
 

@@ -57,6 +57,8 @@ impl Cgroups {
             kubepods,
             mut burstable,
             best_effort,
+            // Shown from the first refresh on too.
+            protected: _,
         } = tiers;
         // The pods that may run below count from the first refresh on.
         burstable.cpu_shares = None;

@@ -55,32 +55,48 @@ pub struct SettingSupport {
 }
 
 /// Gates whose turning has its effect today.
-const GATES_IN_USE: [Gate; 26] = [
+const GATES_IN_USE: [Gate; 42] = [
     Gate::AllAlpha,
     Gate::AllBeta,
+    Gate::AllowDNSOnlyNodeCSR,
+    Gate::AllowParsingUserUIDFromCertAuth,
     Gate::AtomicWriteVolumeUserFields,
     Gate::CRIListStreaming,
     Gate::ChangeContainerStatusOnKubeletRestart,
+    Gate::ComponentFlagz,
+    Gate::ComponentStatusz,
+    Gate::ContainerCheckpoint,
     Gate::ContainerRestartRules,
     Gate::ContainerStopSignals,
     Gate::CustomCPUCFSQuotaPeriod,
     Gate::DefaultPodSysctls,
     Gate::EmptyDirVolumeMode,
+    Gate::ExtendWebSocketsToKubelet,
     Gate::HugepageAwareEviction,
     Gate::KubeletCrashLoopBackOffMax,
     Gate::KubeletEnsureSecretPulledImages,
+    Gate::KubeletInUserNamespace,
+    Gate::KubeletRegistrationGetOnExistsOnly,
     Gate::KubeletServiceAccountTokenForCredentialProviders,
     Gate::LoggingAlphaOptions,
     Gate::LoggingBetaOptions,
+    Gate::MatchLabelKeysInPodTopologySpread,
+    Gate::MatchLabelKeysInPodTopologySpreadSelectorMerge,
     Gate::MemoryQoS,
+    Gate::PodDeletionCost,
     Gate::PodLevelResources,
+    Gate::PodLevelResourcesFixDefaulting,
     Gate::PodLevelResourcesFixKubeletQOSClass,
     Gate::PodLogsQuerySplitStreams,
     Gate::ReduceDefaultCrashLoopBackOffDecay,
     Gate::ReloadKubeletClientCAFile,
     Gate::ReloadKubeletServerCertificateFile,
     Gate::RestartAllContainersOnContainerExits,
+    Gate::RotateKubeletServerCertificate,
+    Gate::RuntimeClassInImageCriApi,
+    Gate::StrictIPCIDRValidation,
     Gate::TaintTolerationComparisonOperators,
+    Gate::UserNamespacesHostNetworkSupport,
     Gate::VolumeBindMountOptions,
 ];
 
@@ -88,6 +104,12 @@ const GATES_IN_USE: [Gate; 26] = [
 #[must_use]
 pub fn pending_table() -> &'static [SettingSupport] {
     TABLE
+}
+
+/// Whether turning the gate has its effect today.
+#[must_use]
+pub fn is_in_use(gate: Gate) -> bool {
+    GATES_IN_USE.contains(&gate)
 }
 
 /// What is said at start-up about settings without effect.
@@ -141,9 +163,7 @@ pub(crate) fn find(
 fn gate_warning(gates: &FeatureGates) -> Option<Warning> {
     let turned: Vec<&str> = Gate::all()
         .iter()
-        .filter(|info| {
-            !GATES_IN_USE.contains(&info.gate) && gates.enabled(info.gate) != info.switch.default_value()
-        })
+        .filter(|info| !is_in_use(info.gate) && gates.enabled(info.gate) != info.switch.default_value())
         .map(|info| info.name)
         .collect();
     (!turned.is_empty()).then(|| {

@@ -1,7 +1,8 @@
 //! Credential provider plugins as programs of the node.
 //!
 //! An adapter: it runs a program with a text and gives what it wrote. It decides nothing and knows neither text. Whatever a program does, it
-//! is over after its deadline, with everything in its process group, and no more of its output is kept than was asked for.
+//! is over after its deadline, with everything in its process group, and no more of its output is kept than was asked for. What it complains of
+//! is not heard: programs that fail have been seen to print their credentials.
 //!
 //! ```text
 //! start ─► text in ─┬─► program ends ─► whoever of its group still writes has a moment ─► group killed ─► answer, or exit status
@@ -29,8 +30,6 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::task::JoinError;
 
-/// What is kept of a program's complaint.
-const MAX_COMPLAINT_BYTES: usize = 4096;
 /// A program may leave a filter behind that still writes its last words.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -93,37 +92,28 @@ impl CredentialPlugins for PluginPrograms {
             .envs(call.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(Stdio::null())
             .process_group(0)
             .kill_on_drop(true);
         let mut running = match command.spawn().and_then(Running::new) {
             Ok(running) => running,
-            Err(error) => return Err(failure(format!("it cannot be run: {error}"), &[])),
+            Err(error) => {
+                return Err(PluginFailure {
+                    reason: format!("it cannot be run: {error}"),
+                });
+            }
         };
-        let mut heard = Heard::default();
+        let mut output = Vec::new();
         let limit = call.max_output_bytes;
-        let ended = tokio::time::timeout(call.deadline, running.hear(&call.input, limit, &mut heard)).await;
+        let ended = tokio::time::timeout(call.deadline, running.hear(&call.input, limit, &mut output)).await;
         let reason = match ended {
-            Ok(Ok(status)) if status.success() => return Ok(heard.output),
+            Ok(Ok(status)) if status.success() => return Ok(output),
             Ok(Ok(status)) => status.to_string(),
             Ok(Err(reason)) => reason,
             Err(_) => format!("it has not ended within {} s", call.deadline.as_secs_f64()),
         };
-        Err(failure(reason, &heard.complaint))
+        Err(PluginFailure { reason })
     }
-}
-
-fn failure(reason: String, complaint: &[u8]) -> PluginFailure {
-    PluginFailure {
-        reason,
-        complaint: String::from_utf8_lossy(complaint).trim().to_owned(),
-    }
-}
-
-#[derive(Default)]
-struct Heard {
-    output: Vec<u8>,
-    complaint: Vec<u8>,
 }
 
 /// A program with its process group. Dropping it kills the group.
@@ -147,14 +137,10 @@ impl Running {
         &mut self,
         input: &[u8],
         max_output_bytes: usize,
-        heard: &mut Heard,
+        output: &mut Vec<u8>,
     ) -> Result<std::process::ExitStatus, String> {
-        let streams = (
-            self.child.stdin.take(),
-            self.child.stdout.take(),
-            self.child.stderr.take(),
-        );
-        let (Some(mut stdin), Some(mut stdout), Some(mut stderr)) = streams else {
+        let streams = (self.child.stdin.take(), self.child.stdout.take());
+        let (Some(mut stdin), Some(mut stdout)) = streams else {
             return Err("its streams are missing".to_owned());
         };
         let group = self.group.ok_or("it has no process id")?;
@@ -168,10 +154,8 @@ impl Running {
             drop(stdin);
             Ok(())
         };
-        let Heard { output, complaint } = heard;
-        let output = read(&mut stdout, output, max_output_bytes, Beyond::Fails);
-        let complaint = read(&mut stderr, complaint, MAX_COMPLAINT_BYTES, Beyond::IsDropped);
-        let streams = async { tokio::try_join!(feed, output, complaint).map(drop) };
+        let output = read(&mut stdout, output, max_output_bytes);
+        let streams = async { tokio::try_join!(feed, output).map(drop) };
         tokio::pin!(streams);
         let ended = |ended: Result<rustix::io::Result<()>, JoinError>| match ended {
             Ok(Ok(())) => Ok(()),
@@ -210,18 +194,10 @@ impl Drop for Running {
     }
 }
 
-/// What happens to more than the limit.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Beyond {
-    Fails,
-    IsDropped,
-}
-
 async fn read(
     stream: &mut (impl AsyncRead + Unpin),
     into: &mut Vec<u8>,
     limit_bytes: usize,
-    beyond: Beyond,
 ) -> Result<(), String> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
@@ -231,7 +207,7 @@ async fn read(
         }
         let room = limit_bytes - into.len();
         into.extend_from_slice(&chunk[..count.min(room)]);
-        if count > room && beyond == Beyond::Fails {
+        if count > room {
             return Err(format!("it wrote more than {limit_bytes} bytes"));
         }
     }

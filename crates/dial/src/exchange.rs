@@ -19,6 +19,10 @@ use tokio_rustls::client::TlsStream;
 use crate::tls::FirstBytes;
 use crate::words;
 
+/// Go's client counts the bytes of an answer's head and not its fields; this many are more than servers send.
+const MAX_RESPONSE_HEADERS: usize = 1024;
+/// The bytes of an answer's head.
+const MAX_HEAD_BYTES: usize = 1 << 20;
 /// What an orderly end of an encrypted connection may take.
 const FAREWELL: Duration = Duration::from_millis(100);
 
@@ -75,6 +79,8 @@ pub(crate) async fn http1(stream: Box<dyn Stream>, request: Request<Empty<Bytes>
     let path = path_of(stream.tcp());
     let (mut sender, connection) = http1::Builder::new()
         .title_case_headers(true)
+        .max_headers(MAX_RESPONSE_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| http1_problem(&error, &path))?;

@@ -11,6 +11,7 @@
 //! ```text
 //! queued ──► running ──► done
 //!    │          └── longer than `stuck_after`: not counted, another thread may start
+//!    │          └── as many on one path as may work: further calls on it wait in line, others pass them
 //!    └── caller gone: skipped
 //! ```
 
@@ -31,7 +32,8 @@ const STACK_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug)]
 pub struct PoolLimits {
-    /// Threads that work at the same time.
+    /// Threads that work at the same time; also the calls that run on one path, so that a path that hangs holds no more of
+    /// them until its first call is overdue.
     pub threads: usize,
     /// Further threads that may be lost to calls that hang.
     pub stuck_threads: usize,
@@ -226,6 +228,20 @@ impl State {
             .values()
             .any(|running| running.path == path && now >= running.overdue_at)
     }
+
+    /// The calls in line whose path has room for them, by their place.
+    fn ready(&self, calls_per_path: usize) -> impl Iterator<Item = usize> {
+        let mut calls: BTreeMap<&Path, usize> = BTreeMap::new();
+        for running in self.running.values() {
+            *calls.entry(&running.path).or_default() += 1;
+        }
+        let line = self.queue.iter().enumerate();
+        line.filter_map(move |(place, job)| {
+            let calls = calls.entry(&job.path).or_default();
+            *calls += 1;
+            (*calls <= calls_per_path).then_some(place)
+        })
+    }
 }
 
 impl Shared {
@@ -242,7 +258,7 @@ impl Shared {
             .count();
         let working = state.threads.saturating_sub(stuck);
         let free = state.threads.saturating_sub(state.running.len());
-        let wanted = state.queue.len() > free
+        let wanted = state.ready(self.limits.threads).nth(free).is_some()
             && working < self.limits.threads
             && state.threads < self.limits.threads + self.limits.stuck_threads;
         if !wanted {
@@ -282,7 +298,8 @@ impl Shared {
     fn next_job(&self) -> Option<(u64, Job)> {
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            let next = state.ready(self.limits.threads).next();
+            if let Some(job) = next.and_then(|place| state.queue.remove(place)) {
                 let id = state.next_id;
                 state.next_id += 1;
                 let running = Running {
@@ -298,7 +315,8 @@ impl Shared {
                 .wait_timeout(state, self.limits.idle)
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
-            if timeout.timed_out() && state.queue.is_empty() {
+            // Calls that wait for their path are taken by the threads that are on it.
+            if timeout.timed_out() && state.ready(self.limits.threads).next().is_none() {
                 state.threads -= 1;
                 return None;
             }
@@ -389,6 +407,33 @@ mod tests {
         drop((first, second));
         while pool.run(Path::new("/dead/1"), LONG, || ()).await.is_err() {
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Before the first of them is overdue.
+    #[tokio::test]
+    async fn many_calls_on_one_path_leave_threads_to_others() {
+        let limits = PoolLimits {
+            threads: 2,
+            stuck_threads: 4,
+            stuck_after: Duration::from_millis(5),
+            ..PoolLimits::default()
+        };
+        let pool = pool(limits);
+        let calls: Vec<_> = (0..20).map(|_| hang(&pool, "/dead", LONG)).collect();
+        while pool.shared.lock().queue.len() < 18 {
+            tokio::task::yield_now().await;
+        }
+        // Longer than all of them would need to take every thread.
+        let soon = Duration::from_millis(200);
+        let waited = pool.run(Path::new("/dead"), soon, || ()).await;
+        assert!(matches!(waited, Err(PoolError::TimedOut(_))), "it stands in line");
+        assert_eq!(pool.run(Path::new("/live"), LONG, || 1).await, Ok(1));
+        assert_eq!(pool.shared.lock().running.len(), 2);
+        let (releases, tasks): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+        drop(releases);
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), Ok(()), "the line moves on");
         }
     }
 

@@ -26,6 +26,7 @@ mod log_growth;
 pub mod machine;
 pub mod node_facts;
 pub mod node_logs;
+pub mod open_files;
 pub mod processes;
 pub mod randomness;
 pub mod service_manager;

@@ -81,7 +81,7 @@ impl LogFileWriter for HostLogFiles {
         on_pool(&self.pool, from, CALL_DEADLINE, call).await
     }
 
-    async fn compress(&self, path: &Path) -> Result<(), FileError> {
+    async fn compress(&self, path: &Path) -> Result<bool, FileError> {
         on_pool(&self.pool, path, COMPRESSION_DEADLINE, |path| compress(&path)).await
     }
 }
@@ -124,23 +124,44 @@ fn open_regular(path: &Path, flags: OFlags) -> Result<File, FileError> {
     Ok(file)
 }
 
-fn compress(path: &Path) -> Result<(), FileError> {
+/// Nobody can begin to write while the two looks are made, and between them every byte would show in the length.
+fn is_at_rest(source: &File, length: u64) -> io::Result<bool> {
+    let Some(_lease) = ReadLease::take(source) else {
+        return Ok(false);
+    };
+    Ok(source.metadata()?.len() == length)
+}
+
+fn compress(path: &Path) -> Result<bool, FileError> {
+    compress_with(path, write_compressed)
+}
+
+fn compress_with(
+    path: &Path,
+    write_compressed: impl Fn(&File, &Path, u32) -> io::Result<u64>,
+) -> Result<bool, FileError> {
     let attempt = failed(path, "compress the file");
     let source = open_regular(path, OFlags::NONBLOCK | OFlags::NOFOLLOW)?;
     let found = source.metadata().map_err(&attempt)?;
+    if !is_at_rest(&source, found.len()).map_err(&attempt)? {
+        return Ok(false);
+    }
     let temporary = beside(path, ".tmp");
-    let written = write_compressed(&source, &temporary, found.mode()).and_then(|()| {
+    let written = write_compressed(&source, &temporary, found.mode()).and_then(|length| {
+        if !is_at_rest(&source, length)? {
+            return fs::remove_file(&temporary).map(|()| false);
+        }
         // The container's logs may have been removed meanwhile, or this file to make room for others.
         let is_wanted =
             fs::symlink_metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino()));
         if !is_wanted {
-            return fs::remove_file(&temporary);
+            return fs::remove_file(&temporary).map(|()| true);
         }
         fs::rename(&temporary, beside(path, ".gz"))?;
         match fs::remove_file(path) {
             // Somebody saw both and removed the one that is not needed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            removed => removed.map(|()| true),
         }
     });
     written.map_err(|error| {
@@ -149,8 +170,8 @@ fn compress(path: &Path) -> Result<(), FileError> {
     })
 }
 
-/// On the disk when it returns: the original is removed next.
-fn write_compressed(source: &File, temporary: &Path, mode: u32) -> io::Result<()> {
+/// How much it took from the source. On the disk when it returns: the original is removed next.
+fn write_compressed(source: &File, temporary: &Path, mode: u32) -> io::Result<u64> {
     match fs::remove_file(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -165,10 +186,11 @@ fn write_compressed(source: &File, temporary: &Path, mode: u32) -> io::Result<()
         BufWriter::with_capacity(COPY_BYTES, target),
         Compression::default(),
     );
-    io::copy(&mut BufReader::with_capacity(COPY_BYTES, source), &mut encoder)?;
+    let length = io::copy(&mut BufReader::with_capacity(COPY_BYTES, source), &mut encoder)?;
     let mut target = encoder.finish()?;
     target.flush()?;
-    target.get_ref().sync_all()
+    target.get_ref().sync_all()?;
+    Ok(length)
 }
 
 #[cfg(test)]
@@ -187,6 +209,13 @@ mod tests {
         text
     }
 
+    /// A process that another test starts just now has the file open for a moment too.
+    fn compress_in_the_end(path: &Path) {
+        while !compress(path).unwrap() {
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn a_compressed_file_takes_the_place_of_the_file() {
         let directory = tempfile::tempdir().unwrap();
@@ -195,7 +224,7 @@ mod tests {
         fs::set_permissions(&log, Permissions::from_mode(0o640)).unwrap();
         // Left by a process that was killed.
         fs::write(beside(&log, ".tmp"), "half").unwrap();
-        compress(&log).unwrap();
+        compress_in_the_end(&log);
         let names: Vec<_> = fs::read_dir(directory.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -204,6 +233,47 @@ mod tests {
         let packed = beside(&log, ".gz");
         assert_eq!(unpacked(&packed), "text\n");
         assert_eq!(fs::metadata(packed).unwrap().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_file_that_is_written_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("0.log.20260101-000000");
+        fs::write(&log, "text\n").unwrap();
+        let append = || OpenOptions::new().append(true).open(&log).unwrap();
+        let check = |compressed: Result<bool, FileError>, text: &str| {
+            assert!(!compressed.unwrap());
+            assert_eq!(fs::read_to_string(&log).unwrap(), text);
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        };
+        // The runtime has not let go of it.
+        let held = append();
+        check(compress(&log), "text\n");
+        drop(held);
+        // Somebody wrote after the copy, and is still at it, or not.
+        let kept = std::cell::RefCell::new(Vec::new());
+        for stays_open in [true, false] {
+            let compressed = compress_with(&log, |source, temporary, mode| {
+                let length = write_compressed(source, temporary, mode)?;
+                let mut late = append();
+                late.write_all(b"late\n")?;
+                if stays_open {
+                    kept.borrow_mut().push(late);
+                }
+                Ok(length)
+            });
+            kept.borrow_mut().clear();
+            check(
+                compressed,
+                if stays_open {
+                    "text\nlate\n"
+                } else {
+                    "text\nlate\nlate\n"
+                },
+            );
+        }
+        compress_in_the_end(&log);
+        assert_eq!(unpacked(&beside(&log, ".gz")), "text\nlate\nlate\n");
     }
 
     #[test]

@@ -129,21 +129,32 @@ impl AddressReader for HostNetwork {
             Some(name) => self.lookup(name).await,
             None => Vec::new(),
         };
-        let v4 = self.root.join("proc/net/fib_trie");
-        let v4 =
-            fs::read_to_string(&v4).map_err(|error| AddressError(format!("{}: {error}", v4.display())))?;
-        // The file is missing where the kernel has no IPv6.
-        let v6 = fs::read_to_string(self.root.join("proc/net/if_inet6")).unwrap_or_default();
-        let mut own: Vec<IpAddr> = local_v4(&v4).map(IpAddr::V4).collect();
-        own.extend(local_v6(&v6).map(IpAddr::V6));
-        own.sort_unstable();
-        own.dedup();
+        // A node with many routes has files of megabytes, which the kernel writes while they are read.
+        let root = self.root.clone();
+        let read =
+            tokio::task::spawn_blocking(move || Ok((own_addresses(&root)?, default_route_addresses())));
+        let read = read
+            .await
+            .unwrap_or_else(|error| Err(AddressError(error.to_string())));
+        let (own, default_route) = read?;
         Ok(HostAddresses {
             own,
             of_name,
-            default_route: default_route_addresses(),
+            default_route,
         })
     }
+}
+
+fn own_addresses(root: &Path) -> Result<Vec<IpAddr>, AddressError> {
+    let v4 = root.join("proc/net/fib_trie");
+    let v4 = fs::read_to_string(&v4).map_err(|error| AddressError(format!("{}: {error}", v4.display())))?;
+    // The file is missing where the kernel has no IPv6.
+    let v6 = fs::read_to_string(root.join("proc/net/if_inet6")).unwrap_or_default();
+    let mut own: Vec<IpAddr> = local_v4(&v4).map(IpAddr::V4).collect();
+    own.extend(local_v6(&v6).map(IpAddr::V6));
+    own.sort_unstable();
+    own.dedup();
+    Ok(own)
 }
 
 /// The routes of the kind `local` to one address: an address of an interface has one each.

@@ -5,6 +5,7 @@
 use rubelet_ports::{ImageRequest, PresentImage};
 
 use crate::Images;
+use crate::credential::Candidate;
 use crate::credentials::Found;
 use crate::metrics::Check;
 use crate::records::Access;
@@ -77,6 +78,35 @@ impl Images {
                 fits
             }
             Err(_) => false,
+        }
+    }
+
+    /// As [`Self::may_use`], with credentials that are known already. Only a yes is counted.
+    pub(crate) async fn may_use_with(
+        &self,
+        request: &ImageRequest,
+        present: &PresentImage,
+        candidates: &[Candidate],
+    ) -> bool {
+        let Some(records) = &self.records else {
+            return true;
+        };
+        let image = image_of(request);
+        match records.access(image, &present.image_ref).await {
+            granted @ (Access::Exempt | Access::Granted) => {
+                self.checked(&granted);
+                true
+            }
+            Access::MustPull | Access::Unknown => false,
+            Access::Compare(grants) => {
+                let fits = records
+                    .compare(image, &present.image_ref, &grants, candidates)
+                    .await;
+                if fits {
+                    self.count(|metrics| metrics.checked(compared(true)));
+                }
+                fits
+            }
         }
     }
 

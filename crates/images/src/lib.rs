@@ -41,7 +41,7 @@ use crate::access::Use;
 use crate::backoff::{PullBackoff, PullWait};
 use crate::credentials::Found;
 use crate::progress::Waiting;
-use crate::pulls::{Pull, PullError, Pulled, Pulls, unpoisoned};
+use crate::pulls::{Arrival, Pull, PullError, Pulled, Pulls, unpoisoned};
 use crate::rate::PullRate;
 use crate::records::Intent;
 use crate::reference::repository;
@@ -67,6 +67,12 @@ const TOO_MANY_PULLS: &str = "pull QPS exceeded";
 struct Course {
     is_present: Option<bool>,
     must_pull: Option<bool>,
+}
+
+/// What a pod waited for.
+enum Landed {
+    Pulled(Box<Pulled>),
+    Present(PresentImage),
 }
 
 pub struct Images {
@@ -237,13 +243,15 @@ impl Images {
             candidates: found.candidates.clone(),
             must_be_fresh,
         };
-        let (flight, stage) = self.pulls.flight(pull);
-        let outcome = {
-            let _waits = self.waiting.enter(uid_of(request), image, stage);
-            flight.await
-        };
-        let error = match outcome {
-            Ok(pulled) => {
+        let error = match self.fly(request, pull).await {
+            Ok(Landed::Present(present)) => {
+                if let Some(intent) = intent {
+                    intent.not_needed().await;
+                }
+                self.tell_present(request);
+                return Ok(present);
+            }
+            Ok(Landed::Pulled(pulled)) => {
                 if let Some(intent) = intent {
                     let used = pulled.used.and_then(|number| found.candidates.get(number));
                     intent.pulled(&pulled.image_ref, used).await;
@@ -258,15 +266,36 @@ impl Images {
                 let message = words::pulled(image, pull, with_waiting, size_bytes);
                 self.tell(request, PodEvent::normal(event::PULLED, message));
                 self.count(|metrics| metrics.pulled(with_waiting, size_bytes));
-                return self.image_of_pull(request, pulled);
+                return self.image_of_pull(request, *pulled);
             }
             Err(PullError::TooManyPulls) => TOO_MANY_PULLS.to_owned(),
             Err(PullError::Runtime(errors)) => words::runtime_errors(&errors),
         };
         if let Some(intent) = intent {
-            intent.failed().await;
+            intent.not_needed().await;
         }
         Err(self.pull_failed(request, &error, &found))
+    }
+
+    /// Waits for a pull. What came with another one meanwhile is taken if the pod may use it.
+    async fn fly(&self, request: &ImageRequest, mut pull: Pull) -> Result<Landed, PullError> {
+        loop {
+            let (flight, stage) = self.pulls.flight(pull.clone());
+            let arrival = {
+                let _waits = self.waiting.enter(uid_of(request), image_of(request), stage);
+                flight.await?
+            };
+            let image = match arrival {
+                Arrival::Pulled(pulled) => return Ok(Landed::Pulled(Box::new(pulled))),
+                Arrival::Meanwhile(image) => image,
+            };
+            if let Some(present) = present_image(image)
+                && self.may_use_with(request, &present, &pull.candidates).await
+            {
+                return Ok(Landed::Present(present));
+            }
+            pull.must_be_fresh = true;
+        }
     }
 
     /// Writes down that a pull begins.

@@ -6,6 +6,11 @@
 //! A pull belongs to everybody who waits for it and is driven by them; when the last of them leaves, the call is cancelled.
 //! Whoever only needs the image joins a pull at any time. Whoever asks for the newest one (policy `Always`) joins only a pull
 //! that still queues, because one that has begun may have asked the registry before the tag moved.
+//!
+//! ```text
+//! queue ─► had to wait, and nobody needs the newest: is it there by now? ─► yes: nothing is pulled
+//!                                                        └ no ─► rate ─► pull ─► the place is free once everybody has noted it
+//! ```
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,7 +23,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, WeakShared, select};
 use rubelet_ports::{Clock, ImageReader, ImageWriter, PullProgress, RuntimeError, RuntimeErrorKind};
 use rubelet_wire::cri::v1;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::credential::Candidate;
 use crate::progress::{Begun, Stage, UnderWay};
@@ -50,6 +55,16 @@ pub(crate) struct Pulled {
     pub(crate) duration: Duration,
     /// Which of the candidates opened the registry.
     pub(crate) used: Option<usize>,
+    /// Kept until all who waited have noted the pull, so that whoever comes next finds what they know.
+    _place: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+/// How an image came.
+#[derive(Clone, Debug)]
+pub(crate) enum Arrival {
+    Pulled(Pulled),
+    /// With another pull, while this one queued.
+    Meanwhile(v1::Image),
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +75,7 @@ pub(crate) enum PullError {
     Runtime(Vec<RuntimeError>),
 }
 
-pub(crate) type Outcome = Result<Pulled, PullError>;
+pub(crate) type Outcome = Result<Arrival, PullError>;
 pub(crate) type Flight = Shared<BoxFuture<'static, Outcome>>;
 
 /// Pulls that give the same result.
@@ -97,6 +112,8 @@ impl FlightKey {
 
 struct Joinable {
     number: u64,
+    /// Somebody needs the registry's own answer.
+    must_be_fresh: bool,
     stage: Stage,
     flight: WeakShared<BoxFuture<'static, Outcome>>,
 }
@@ -108,11 +125,25 @@ struct Flights {
 }
 
 impl Flights {
-    fn join(&self, key: &FlightKey, must_be_fresh: bool) -> Option<(Flight, Stage)> {
-        let joinable = self.by_key.get(key)?.iter();
+    fn join(&mut self, key: &FlightKey, must_be_fresh: bool) -> Option<(Flight, Stage)> {
+        let joinable = self.by_key.get_mut(key)?.iter_mut();
         joinable
             .filter(|one| !must_be_fresh || !one.stage.has_begun())
-            .find_map(|one| Some((one.flight.upgrade()?, one.stage.clone())))
+            .find_map(|one| {
+                let flight = one.flight.upgrade()?;
+                one.must_be_fresh |= must_be_fresh;
+                Some((flight, one.stage.clone()))
+            })
+    }
+
+    /// Ends a flight without a pull, unless somebody needs one. From then on nobody joins it.
+    fn end_early(&mut self, number: u64) -> bool {
+        let mut flights = self.by_key.values().flatten();
+        let may_end = flights.any(|one| one.number == number && !one.must_be_fresh);
+        if may_end {
+            self.remove(number);
+        }
+        may_end
     }
 
     fn remove(&mut self, number: u64) {
@@ -133,7 +164,7 @@ struct Line {
     writer: Arc<dyn ImageWriter>,
     clock: Arc<dyn Clock>,
     /// `None`: any number at a time.
-    places: Option<Semaphore>,
+    places: Option<Arc<Semaphore>>,
     /// Held for arithmetic only, never across an await.
     rate: Option<Mutex<PullRate>>,
     /// Held to look up and to note, never across an await.
@@ -144,12 +175,29 @@ struct Line {
 }
 
 impl Line {
-    async fn pull(&self, pull: Pull, stage: &Stage) -> Outcome {
-        // The queue is first come, first served. It is never closed, so there is always a place in the end.
-        let _place = match &self.places {
-            Some(places) => places.acquire().await.ok(),
-            None => None,
+    /// A place, and what came of the image while this pull waited for it.
+    async fn place(&self, pull: &Pull) -> (Option<OwnedSemaphorePermit>, Option<v1::Image>) {
+        let Some(places) = &self.places else {
+            return (None, None);
         };
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            return (Some(place), None);
+        }
+        // The queue is first come, first served. It is never closed, so there is always a place in the end.
+        let place = Arc::clone(places).acquire_owned().await.ok();
+        if pull.must_be_fresh {
+            return (place, None);
+        }
+        let status = self.reader.image_status(pull.spec.clone(), false).await;
+        (place, status.ok().and_then(|answer| answer.image))
+    }
+
+    async fn pull(
+        &self,
+        pull: Pull,
+        stage: &Stage,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<Pulled, PullError> {
         let began = self.clock.moment();
         if let Some(rate) = &self.rate
             && !unpoisoned(rate).take(began)
@@ -171,6 +219,7 @@ impl Line {
             status: status.map(|answer| answer.image),
             duration: self.clock.moment().since(began),
             used,
+            _place: place.map(Arc::new),
         })
     }
 
@@ -263,7 +312,7 @@ impl Pulls {
                 reader,
                 writer,
                 clock,
-                places: places.map(Semaphore::new),
+                places: places.map(|places| Arc::new(Semaphore::new(places))),
                 rate: rate.map(Mutex::new),
                 under_way: Arc::default(),
                 progress,
@@ -284,19 +333,26 @@ impl Pulls {
         flights.retain(|one| one.flight.upgrade().is_some());
         flights.last_number += 1;
         let number = flights.last_number;
-        let stage = Stage::default();
+        let (stage, must_be_fresh) = (Stage::default(), pull.must_be_fresh);
         let future = {
             let (line, all, stage) = (Arc::clone(&self.line), Arc::clone(&self.flights), stage.clone());
             async move {
-                let outcome = line.pull(pull, &stage).await;
+                let (place, present) = line.place(&pull).await;
+                if let Some(image) = present
+                    && unpoisoned(&all).end_early(number)
+                {
+                    return Ok(Arrival::Meanwhile(image));
+                }
+                let pulled = line.pull(pull, &stage, place).await;
                 unpoisoned(&all).remove(number);
-                outcome
+                pulled.map(Arrival::Pulled)
             }
         };
         let flight = future.boxed().shared();
         if let Some(weak) = flight.downgrade() {
             let joinable = Joinable {
                 number,
+                must_be_fresh,
                 stage: stage.clone(),
                 flight: weak,
             };

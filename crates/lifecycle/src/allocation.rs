@@ -11,9 +11,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff;
 use rubelet_model::{Quantity, Timestamp};
+use rubelet_resources::amounts::{CPU, MEMORY};
 
 use crate::status::conditions::RESIZE_PENDING;
 use crate::status::find_condition;
+
+type Amounts = BTreeMap<String, ApiQuantity>;
+
+const LEAST_CPU_MILLIS: i64 = 10;
+const LARGEST_PAGE_BYTES: u64 = 1 << 16;
 
 pub const INFEASIBLE: &str = "Infeasible";
 /// Upstream's word for the event.
@@ -38,7 +44,7 @@ impl Allocation {
         let regular = spec.map(|spec| &spec.containers);
         let containers = init.into_iter().chain(regular).flatten();
         Self {
-            pod: spec.and_then(|spec| spec.resources.clone()),
+            pod: first_allocation_of_pod(pod),
             containers: containers
                 .map(|container| (container.name.clone(), first_allocation(pod, container)))
                 .collect(),
@@ -76,15 +82,71 @@ fn first_allocation(pod: &Pod, container: &Container) -> Option<ResourceRequirem
     let Some(status) = status_of(pod, &container.name) else {
         return asked;
     };
-    let requests = asked.as_ref().and_then(|asked| asked.requests.clone());
-    match (&status.allocated_resources, &status.resources) {
-        (Some(allocated), Some(actual)) if !same(allocated, &requests.unwrap_or_default()) => {
-            let mut actual = actual.clone();
-            actual.requests = Some(allocated.clone());
-            actual.claims = asked.and_then(|asked| asked.claims);
-            Some(actual)
-        }
-        _ => asked,
+    let limits = status
+        .resources
+        .as_ref()
+        .and_then(|actual| actual.limits.as_ref());
+    kept(asked, status.allocated_resources.as_ref(), limits)
+}
+
+fn first_allocation_of_pod(pod: &Pod) -> Option<ResourceRequirements> {
+    let asked = pod.spec.as_ref().and_then(|spec| spec.resources.clone());
+    let Some(status) = &pod.status else {
+        return asked;
+    };
+    let limits = status
+        .resources
+        .as_ref()
+        .and_then(|actual| actual.limits.as_ref());
+    kept(asked, status.allocated_resources.as_ref(), limits)
+}
+
+/// What is asked for, with what the status says otherwise. What the status does not say is as it is asked for.
+fn kept(
+    asked: Option<ResourceRequirements>,
+    allocated: Option<&Amounts>,
+    limits: Option<&Amounts>,
+) -> Option<ResourceRequirements> {
+    let asked_requests = asked.as_ref().and_then(|asked| asked.requests.clone());
+    let asked_limits = asked.as_ref().and_then(|asked| asked.limits.clone());
+    let requests = allocated.filter(|shown| !same(shown, asked_requests.as_ref().unwrap_or(&Amounts::new())));
+    // The runtime may show a limit that only the pod as a whole has.
+    let limits = limits.filter(|shown| {
+        let mut asked = asked_limits.iter().flatten();
+        asked.any(|(name, asked)| {
+            !shown
+                .get(name)
+                .is_some_and(|shown| is_same_limit(name, asked, shown))
+        })
+    });
+    if requests.is_none() && limits.is_none() {
+        return asked;
+    }
+    let limits = limits.map(|shown| {
+        let is_asked = |name: &String| {
+            asked_limits
+                .as_ref()
+                .is_some_and(|asked| asked.contains_key(name))
+        };
+        let shown = shown.iter().filter(|(name, _)| is_asked(name));
+        shown.map(|(name, value)| (name.clone(), value.clone())).collect()
+    });
+    Some(ResourceRequirements {
+        requests: requests.cloned().or(asked_requests),
+        limits: limits.or(asked_limits),
+        claims: asked.and_then(|asked| asked.claims),
+    })
+}
+
+/// Whether the kernel would show one limit for the other: it has no less than a hundredth of a processor, and whole pages.
+fn is_same_limit(name: &str, asked: &ApiQuantity, shown: &ApiQuantity) -> bool {
+    let (Ok(asked), Ok(shown)) = (Quantity::from_str(&asked.0), Quantity::from_str(&shown.0)) else {
+        return false;
+    };
+    match name {
+        CPU => asked.milli_value().max(LEAST_CPU_MILLIS) == shown.milli_value().max(LEAST_CPU_MILLIS),
+        MEMORY => asked.value().abs_diff(shown.value()) < LARGEST_PAGE_BYTES,
+        _ => asked == shown,
     }
 }
 
@@ -96,8 +158,8 @@ fn status_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
 }
 
 /// Whether two lists mean the same amounts, however they are written.
-fn same(left: &BTreeMap<String, ApiQuantity>, right: &BTreeMap<String, ApiQuantity>) -> bool {
-    let read = |list: &BTreeMap<String, ApiQuantity>| -> Vec<(String, Option<Quantity>)> {
+fn same(left: &Amounts, right: &Amounts) -> bool {
+    let read = |list: &Amounts| -> Vec<(String, Option<Quantity>)> {
         let read = |(name, value): (&String, &ApiQuantity)| (name.clone(), Quantity::from_str(&value.0).ok());
         list.iter().map(read).collect()
     };

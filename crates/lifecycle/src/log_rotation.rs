@@ -160,6 +160,17 @@ impl<'a> LogNames<'a> {
         format!("{}.{stem}", self.log)
     }
 
+    /// The file that gets the log's name back where the log is missing and nobody makes a new one.
+    #[must_use]
+    pub fn plan_restoration(&self) -> Option<String> {
+        if self.present.iter().any(|name| name == self.log) {
+            return None;
+        }
+        let rotated = self.rotated().into_iter();
+        let (_, newest) = rotated.rev().find(|(stem, _)| is_ours(stem))?;
+        Some(newest.clone()).filter(|name| !name.ends_with(COMPRESSED))
+    }
+
     /// The oldest file that can be compressed. The newest stays as it is: log agents may still read it.
     #[must_use]
     pub fn plan_compression(&self) -> Option<String> {
@@ -318,6 +329,36 @@ mod tests {
             Some(three[1]),
         );
         check(&[three[0], "0.log.20260101-000001.gz", three[1]], None, None);
+    }
+
+    #[test]
+    fn the_newest_takes_the_place_of_a_missing_log() {
+        let check = |present: &[&str], expected: Option<&str>| {
+            let present = names(present);
+            let log = LogNames {
+                log: "0.log",
+                present: &present,
+                compressing: None,
+            };
+            assert_eq!(log.plan_restoration().as_deref(), expected, "{present:?}");
+        };
+        let newest = "0.log.20260101-000002.0001";
+        check(
+            &[
+                "0.log.20260101-000001.gz",
+                "0.log.20260101-000002",
+                newest,
+                "0.log.bak",
+            ],
+            Some(newest),
+        );
+        check(&["0.log", newest], None);
+        check(&["0.log.20260101-000001.gz"], None);
+        check(
+            &["0.log.20260101-000001.tmp", "0.log.bak", "1.log.20260101-000001"],
+            None,
+        );
+        check(&[], None);
     }
 
     #[test]

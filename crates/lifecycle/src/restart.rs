@@ -5,12 +5,14 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, PodSpec};
 use rubelet_model::observation::{ContainerState, PodObservation};
+use serde::{Deserialize, Serialize};
 
 const ACTION_RESTART: &str = "Restart";
 const ACTION_RESTART_ALL: &str = "RestartAllContainers";
 
 /// The feature gates that restarts depend on, all on by default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RestartGates {
     /// `ContainerRestartRules`
     pub container_restart_rules: bool,

@@ -1,6 +1,6 @@
 //! What rotation needs of the runtime.
 //!
-//! Owns the three questions, so that nobody here can do more to a container than make it open its log anew.
+//! Owns the four questions, so that nobody here can do more to a container than make it open its log anew.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +21,11 @@ pub struct RunningContainer {
 pub trait LoggedContainers: Send + Sync {
     /// The containers that run.
     async fn running(&self) -> Result<Vec<RunningContainer>, RuntimeError>;
+
+    /// Logs of containers that have ended, as far as they are known.
+    async fn ended(&self) -> Result<Vec<PathBuf>, RuntimeError> {
+        Ok(Vec::new())
+    }
 
     /// The log of a container that runs; nothing when it does not, or writes none.
     async fn log_path(&self, id: &str) -> Result<Option<PathBuf>, RuntimeError>;
@@ -47,6 +52,16 @@ impl LoggedContainers for RuntimeContainers {
                 id: container.id.as_str().to_owned(),
                 log_path: Some(PathBuf::from(&container.log_path)).filter(|path| path.is_absolute()),
             })
+            .collect())
+    }
+
+    async fn ended(&self) -> Result<Vec<PathBuf>, RuntimeError> {
+        let pods = self.pods.runtime_pods().await?;
+        let containers = pods.iter().flat_map(|pod| &pod.containers);
+        Ok(containers
+            .filter(|container| container.state.exit().is_some())
+            .map(|container| PathBuf::from(&container.log_path))
+            .filter(|path| path.is_absolute())
             .collect())
     }
 

@@ -2,7 +2,11 @@
 //!
 //! Owns the set of logs: containers that run, found by the links that the agent makes for log agents, and by a list in every
 //! interval. One task owns it all; what it does to a file runs beside, at most `max_workers` rotations and as many
-//! compressions at a time, and one of each kind per log.
+//! compressions at a time, and one of each kind per log. A rotation gives its place up before it asks the runtime to open the
+//! log anew, so that a runtime that does not answer for one container holds up no other.
+
+mod finding;
+mod tidying;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -19,21 +23,18 @@ use rubelet_ports::{
 use tokio::sync::oneshot;
 
 use crate::containers::{LoggedContainers, RunningContainer};
-use crate::rotation::{Log, Rotated, RotationError, compress, plan_tidying, rotate};
+use crate::rotation::{Log, Rotated, RotationError, Turn, put_away, reopen, restore_ended};
 
 /// More than a runtime has been seen to write to one log. A file that is looked at this often has not doubled when it is found
 /// too large.
 const MAX_BYTES_PER_SECOND: u64 = 200_000_000;
 const MIN_PACE: Duration = Duration::from_millis(5);
 const MAX_PACE: Duration = Duration::from_secs(1);
-/// The time between two rotations of one log, however small the limit is.
-const MIN_GAP: Duration = Duration::from_millis(50);
 /// Containers whose log is asked for at a time.
 const QUESTIONS_IN_FLIGHT: usize = 4;
 /// How long the end waits for what is under way.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 const LINKS_DIR_MODE: u32 = 0o755;
-const LOG_SUFFIX: &str = ".log";
 
 #[derive(Clone, Debug)]
 pub struct RotationSettings {
@@ -88,10 +89,13 @@ struct Tracked {
     watch: Option<AbortHandle>,
     /// The file that is being compressed.
     compressing: Option<String>,
+    /// In the next interval: a file was still written, or something failed.
+    is_untidy: bool,
     complaint: Complaint,
 }
 
 enum Done {
+    Restored(Result<(), RuntimeError>),
     Listed(Result<Vec<RunningContainer>, RuntimeError>),
     Linked(Vec<String>),
     Identified {
@@ -99,6 +103,10 @@ enum Done {
         path: Result<Option<PathBuf>, RuntimeError>,
     },
     Surveyed(Vec<String>),
+    PutAway {
+        id: String,
+        result: Result<Turn, RotationError>,
+    },
     Rotated {
         id: String,
         result: Result<Rotated, RotationError>,
@@ -110,7 +118,7 @@ enum Done {
     },
     Compressed {
         id: String,
-        result: Result<(), RotationError>,
+        result: Result<bool, RotationError>,
     },
 }
 
@@ -129,6 +137,8 @@ struct Keeper {
     rotating: usize,
     untidy: VecDeque<String>,
     tidying: usize,
+    /// Whether logs of containers that ended while nobody looked were asked for.
+    is_restored: bool,
     is_listing: bool,
     /// Something may have begun to run since the list under way was asked for.
     list_again: bool,
@@ -154,6 +164,7 @@ impl Keeper {
             rotating: 0,
             untidy: VecDeque::new(),
             tidying: 0,
+            is_restored: false,
             is_listing: false,
             list_again: false,
             have_links_been_read: false,
@@ -204,6 +215,11 @@ impl Keeper {
     }
 
     fn list(&mut self) {
+        if !std::mem::replace(&mut self.is_restored, true) {
+            let ports = self.ports.clone();
+            self.works
+                .push(async move { Done::Restored(restore_ended(&ports).await) }.boxed());
+        }
         if std::mem::replace(&mut self.is_listing, true) {
             self.list_again = true;
             return;
@@ -258,23 +274,27 @@ impl Keeper {
         let (size, files) = (self.settings.max_size_bytes, self.settings.max_files);
         self.rotating += 1;
         let work = async move {
-            let result = rotate(&ports, &log, size, files, compressing.as_deref()).await;
-            Done::Rotated { id: log.id, result }
+            let result = put_away(&ports, &log, size, files, compressing.as_deref()).await;
+            Done::PutAway { id: log.id, result }
         };
         self.works.push(work.boxed());
     }
 
-    fn begin_tidying(&mut self, id: String) {
-        let Some(tracked) = self.logs.get(&id) else { return };
-        if tracked.compressing.is_some() {
-            // Its end looks again.
-            return;
-        }
+    fn put_away(&mut self, id: &str, result: Result<Turn, RotationError>) {
+        self.rotating -= 1;
+        let away = match result {
+            Ok(Turn::NotYet) => {
+                self.at_ease(id);
+                return self.watch(id, self.pace());
+            }
+            Ok(Turn::Reopen(away)) => away,
+            Err(error) => return self.rotated(id, Err(error)),
+        };
+        let Some(tracked) = self.logs.get(id) else { return };
         let (ports, log) = (self.ports.clone(), tracked.log.clone());
-        self.tidying += 1;
         let work = async move {
-            let next = plan_tidying(&ports, &log).await;
-            Done::Tidied { id, next }
+            let result = reopen(&ports, &log, away.as_deref()).await;
+            Done::Rotated { id: log.id, result }
         };
         self.works.push(work.boxed());
     }
@@ -289,129 +309,16 @@ impl Keeper {
                     self.grown(id);
                 }
             }
+            Done::Restored(result) => self.is_restored = result.is_ok(),
+            Done::PutAway { id, result } => self.put_away(&id, result),
             Done::Rotated { id, result } => self.rotated(&id, result),
             Done::Tidied { id, next } => self.tidied(id, next),
             Done::Compressed { id, result } => self.compressed(id, result),
         }
     }
 
-    fn listed(&mut self, listed: Result<Vec<RunningContainer>, RuntimeError>) {
-        self.is_listing = false;
-        if std::mem::take(&mut self.list_again) {
-            self.list();
-        }
-        let running: BTreeMap<String, Option<PathBuf>> = match listed {
-            Ok(running) => running
-                .into_iter()
-                .map(|container| (container.id, container.log_path))
-                .collect(),
-            Err(error) => {
-                if self
-                    .list_complaint
-                    .is_due(&error.to_string(), self.ports.clock.moment())
-                {
-                    tracing::warn!(%error, "Logs are not rotated: the containers cannot be listed");
-                }
-                return;
-            }
-        };
-        self.list_complaint.end();
-        self.logs.retain(|id, tracked| {
-            let stays = running.contains_key(id) || tracked.state == State::Due;
-            if let Some(watch) = tracked.watch.take_if(|_| !stays) {
-                watch.abort();
-            }
-            stays
-        });
-        self.survey();
-        for (id, log_path) in running {
-            self.passed_over.remove(&id);
-            match log_path {
-                Some(path) if !self.logs.contains_key(&id) => self.track(id, path),
-                Some(_) => {}
-                None => self.question(id),
-            }
-        }
-    }
-
-    /// Looks at every log, also at those whose growth somebody should have told.
-    fn survey(&mut self) {
-        let of = |state: State| {
-            let logs = self.logs.values().filter(move |tracked| tracked.state == state);
-            logs.map(|tracked| tracked.log.clone()).collect::<Vec<Log>>()
-        };
-        let (files, resting) = (of(State::Watched), of(State::Resting));
-        for log in resting {
-            // What was wrong is tried again at once if the log is still too large.
-            self.watch(&log.id, Duration::ZERO);
-        }
-        if files.is_empty() {
-            return;
-        }
-        let (reader, max_size_bytes) = (Arc::clone(&self.ports.log_reader), self.settings.max_size_bytes);
-        let survey = async move {
-            let mut large = Vec::new();
-            for log in files {
-                // One that cannot be looked at is complained about where it is rotated.
-                if !matches!(reader.size(&log.path).await, Ok(size) if size < max_size_bytes) {
-                    large.push(log.id);
-                }
-            }
-            Done::Surveyed(large)
-        };
-        self.works.push(survey.boxed());
-    }
-
-    fn linked(&mut self, names: &[String]) {
-        self.is_reading_links = false;
-        let ids: BTreeSet<&str> = names
-            .iter()
-            .filter_map(|name| name.strip_suffix(LOG_SUFFIX)?.rsplit_once('-'))
-            .map(|(_, id)| id)
-            .collect();
-        self.passed_over.retain(|id| ids.contains(id.as_str()));
-        if !std::mem::replace(&mut self.have_links_been_read, true) {
-            // Most of those that are there already ended long ago; one list tells of all that run.
-            self.passed_over = ids.into_iter().map(str::to_owned).collect();
-            return self.list();
-        }
-        for id in ids {
-            if !self.passed_over.contains(id) {
-                self.question(id.to_owned());
-            }
-        }
-    }
-
-    fn question(&mut self, id: String) {
-        if !self.logs.contains_key(&id) && !self.asked.contains(&id) && !self.unknown.contains(&id) {
-            self.unknown.push_back(id);
-        }
-    }
-
-    fn identified(&mut self, id: String, path: Result<Option<PathBuf>, RuntimeError>) {
-        self.asked.remove(&id);
-        let Ok(Some(path)) = path else {
-            // Asked again when the list says that it runs.
-            self.passed_over.insert(id);
-            return;
-        };
-        if !self.logs.contains_key(&id) {
-            self.track(id, path);
-        }
-    }
-
-    fn track(&mut self, id: String, path: PathBuf) {
-        let log = Log { id: id.clone(), path };
-        let tracked = Tracked {
-            log,
-            state: State::Watched,
-            watch: None,
-            compressing: None,
-            complaint: Complaint::default(),
-        };
-        self.logs.insert(id.clone(), tracked);
-        self.watch(&id, Duration::ZERO);
-        self.untidy.push_back(id);
+    fn pace(&self) -> Duration {
+        pace(self.settings.max_size_bytes)
     }
 
     /// Waits for a log to grow, after a pause.
@@ -452,14 +359,13 @@ impl Keeper {
     }
 
     fn rotated(&mut self, id: &str, result: Result<Rotated, RotationError>) {
-        self.rotating -= 1;
         match result {
             Ok(rotated) => {
                 if rotated == Rotated::Away {
                     self.untidy.push_back(id.to_owned());
                 }
                 self.at_ease(id);
-                self.watch(id, MIN_GAP);
+                self.watch(id, self.pace());
             }
             Err(error) => {
                 self.complain(id, &error, "A log cannot be rotated");
@@ -467,43 +373,6 @@ impl Keeper {
                     tracked.state = State::Resting;
                 }
             }
-        }
-    }
-
-    fn tidied(&mut self, id: String, next: Result<Option<String>, RotationError>) {
-        let file = match next {
-            Ok(Some(file)) => file,
-            Ok(None) => {
-                self.tidying -= 1;
-                return;
-            }
-            Err(error) => {
-                self.tidying -= 1;
-                return self.complain(&id, &error, "Rotated logs cannot be tidied up");
-            }
-        };
-        let Some(tracked) = self.logs.get_mut(&id) else {
-            self.tidying -= 1;
-            return;
-        };
-        tracked.compressing = Some(file.clone());
-        let (ports, log) = (self.ports.clone(), tracked.log.clone());
-        let work = async move {
-            let result = compress(&ports, &log, &file).await;
-            Done::Compressed { id, result }
-        };
-        self.works.push(work.boxed());
-    }
-
-    fn compressed(&mut self, id: String, result: Result<(), RotationError>) {
-        self.tidying -= 1;
-        if let Some(tracked) = self.logs.get_mut(&id) {
-            tracked.compressing = None;
-        }
-        match result {
-            // There may be more, or a rotation has come meanwhile.
-            Ok(()) => self.untidy.push_back(id),
-            Err(error) => self.complain(&id, &error, "A rotated log cannot be compressed"),
         }
     }
 
@@ -534,7 +403,7 @@ async fn make_links_dir(files: &dyn FileWriter, directory: &Path) {
     }
 }
 
-/// How often a log that is being written has to be looked at.
+/// How often a log that is being written has to be looked at, and how long it is left alone after a rotation.
 fn pace(max_size_bytes: u64) -> Duration {
     let micros = u128::from(max_size_bytes) * 1_000_000 / u128::from(MAX_BYTES_PER_SECOND);
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)).clamp(MIN_PACE, MAX_PACE)

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! make room ─► log becomes <log>.<time> ─► runtime opens its log anew ─► (later) older files are compressed
-//!                                    │ killed here: the log is missing, and a missing log is opened anew
+//!                                    │ killed here: the log is missing, and a missing log is opened anew; where the container has
+//!                                    │ ended since, the file gets its old name
 //!                                    └ refused: the file gets its old name, unless the runtime has made a new one after all
 //! ```
 
@@ -35,11 +36,18 @@ pub(crate) enum RotationError {
 /// What became of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rotated {
-    /// It is not large enough.
-    NotYet,
     Away,
     /// It was missing and is there again.
     Reopened,
+}
+
+/// What a log whose turn it is needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is not large enough.
+    NotYet,
+    /// To be opened anew: it has this name now, or is missing.
+    Reopen(Option<PathBuf>),
 }
 
 /// One container's log.
@@ -51,40 +59,32 @@ pub(crate) struct Log {
 
 impl Log {
     fn parts(&self) -> Result<(&Path, &str), RotationError> {
-        let directory = self.path.parent();
-        let name = self.path.file_name().and_then(|name| name.to_str());
-        directory
-            .zip(name)
-            .ok_or_else(|| RotationError::BadPath(self.path.clone()))
+        parts(&self.path)
     }
 }
 
-/// Rotates a log that has reached its size.
-pub(crate) async fn rotate(
+fn parts(path: &Path) -> Result<(&Path, &str), RotationError> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    path.parent()
+        .zip(name)
+        .ok_or_else(|| RotationError::BadPath(path.to_owned()))
+}
+
+/// Gives a log that has reached its size another name.
+pub(crate) async fn put_away(
     ports: &RotationPorts,
     log: &Log,
     max_size_bytes: u64,
     max_files: usize,
     compressing: Option<&str>,
-) -> Result<Rotated, RotationError> {
+) -> Result<Turn, RotationError> {
     let size_bytes = match ports.log_reader.size(&log.path).await {
         Ok(size) => size,
-        Err(error) if error.is_not_found() => {
-            ports
-                .containers
-                .reopen(&log.id)
-                .await
-                .map_err(RotationError::Reopen)?;
-            return match ports.log_reader.size(&log.path).await {
-                Ok(_) => Ok(Rotated::Reopened),
-                // A runtime that logs elsewhere must not be asked again and again.
-                Err(_) => Err(RotationError::StillMissing(log.path.clone())),
-            };
-        }
+        Err(error) if error.is_not_found() => return Ok(Turn::Reopen(None)),
         Err(error) => return Err(error.into()),
     };
     if size_bytes < max_size_bytes {
-        return Ok(Rotated::NotYet);
+        return Ok(Turn::NotYet);
     }
     let (directory, name) = log.parts()?;
     let present = files_in(ports, directory).await?;
@@ -97,21 +97,76 @@ pub(crate) async fn rotate(
     let away = directory.join(names.plan_name(&time_name(ports.clock.now())));
     if !ports.log_writer.rename_to_free(&log.path, &away).await? {
         // Somebody made a file of that name since: the next look finds it.
-        return Ok(Rotated::NotYet);
+        return Ok(Turn::NotYet);
     }
-    if let Err(error) = ports.containers.reopen(&log.id).await {
-        return match ports.log_writer.rename_to_free(&away, &log.path).await {
-            // The runtime has a new file: it did as asked, and only its answer was lost.
-            Ok(false) => Ok(Rotated::Away),
-            Ok(true) => Err(RotationError::Reopen(error)),
-            Err(back) => {
-                tracing::warn!(error = %back, "A log does not get its name back; it is opened anew later");
-                Err(RotationError::Reopen(error))
-            }
+    tracing::debug!(container = log.id, size_bytes, to = %away.display(), "A log was put away");
+    Ok(Turn::Reopen(Some(away)))
+}
+
+/// Has the runtime open a log anew that was put away, or is missing.
+pub(crate) async fn reopen(
+    ports: &RotationPorts,
+    log: &Log,
+    away: Option<&Path>,
+) -> Result<Rotated, RotationError> {
+    let reopened = ports.containers.reopen(&log.id).await;
+    let Err(error) = reopened else {
+        return match (away, ports.log_reader.size(&log.path).await) {
+            (Some(_), _) => Ok(Rotated::Away),
+            (None, Ok(_)) => Ok(Rotated::Reopened),
+            // A runtime that logs elsewhere must not be asked again and again.
+            (None, Err(_)) => Err(RotationError::StillMissing(log.path.clone())),
         };
+    };
+    let back = match away {
+        Some(away) => {
+            let back = ports.log_writer.rename_to_free(away, &log.path).await;
+            back.map_err(RotationError::from)
+        }
+        None => restore(ports, &log.path).await,
+    };
+    match back {
+        // The runtime has a new file: it did as asked, and only its answer was lost.
+        Ok(false) if away.is_some() => Ok(Rotated::Away),
+        Ok(_) => Err(RotationError::Reopen(error)),
+        Err(back) => {
+            tracing::warn!(error = %back, "A log does not get its name back; it is opened anew later");
+            Err(RotationError::Reopen(error))
+        }
     }
-    tracing::debug!(container = log.id, size_bytes, to = %away.display(), "A log was rotated");
-    Ok(Rotated::Away)
+}
+
+/// Gives the newest file beside a log that is missing the log's name.
+pub(crate) async fn restore(ports: &RotationPorts, log: &Path) -> Result<bool, RotationError> {
+    let (directory, name) = parts(log)?;
+    let present = match files_in(ports, directory).await {
+        Err(error) if error.is_not_found() => return Ok(false),
+        present => present?,
+    };
+    let names = LogNames {
+        log: name,
+        present: &present,
+        compressing: None,
+    };
+    let Some(newest) = names.plan_restoration() else {
+        return Ok(false);
+    };
+    let restored = ports
+        .log_writer
+        .rename_to_free(&directory.join(newest), log)
+        .await?;
+    tracing::info!(log = %log.display(), restored, "A log that was missing has its name back");
+    Ok(restored)
+}
+
+/// A process that was killed may have left logs without their name; a container that has ended since makes no new one.
+pub(crate) async fn restore_ended(ports: &RotationPorts) -> Result<(), RuntimeError> {
+    for log in ports.containers.ended().await? {
+        if let Err(error) = restore(ports, &log).await {
+            tracing::warn!(log = %log.display(), %error, "A log that is missing does not get its name back");
+        }
+    }
+    Ok(())
 }
 
 /// What there is to do beside a log.
@@ -131,12 +186,12 @@ pub(crate) async fn plan_tidying(ports: &RotationPorts, log: &Log) -> Result<Opt
     Ok(names.plan_compression())
 }
 
-/// Compresses one file beside a log.
-pub(crate) async fn compress(ports: &RotationPorts, log: &Log, name: &str) -> Result<(), RotationError> {
+/// Compresses one file beside a log; not while it is written.
+pub(crate) async fn compress(ports: &RotationPorts, log: &Log, name: &str) -> Result<bool, RotationError> {
     let (directory, _) = log.parts()?;
     match ports.log_writer.compress(&directory.join(name)).await {
         // It had to make room meanwhile.
-        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) if error.is_not_found() => Ok(true),
         result => Ok(result?),
     }
 }

@@ -14,6 +14,7 @@
 
 mod facts;
 mod heartbeat;
+mod host_ips;
 mod keeper;
 mod lease;
 mod metrics;
@@ -34,6 +35,7 @@ use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::watch;
 
+pub use host_ips::{HostIpsPorts, NodeHostIps};
 pub use metrics::{Beginnings, NodeMetrics};
 pub use settings::{
     AddressSettings, DeclaredFeatureGates, MachineFacts, NodeInputs, NodePorts, NodeSettings,

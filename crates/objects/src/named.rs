@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use rubelet_model::observation::PodUid;
-use rubelet_ports::api::{ApiError, ApiErrorKind, Change, ObjectReader};
+use rubelet_ports::api::{ApiError, ApiErrorKind, Change, LONGEST_CALL, ObjectReader};
 use rubelet_ports::{Clock, ObjectFailure, Spawner, within};
 
 use crate::changed_pods::ChangedPods;
@@ -19,8 +19,6 @@ use crate::ttl::ObjectTtl;
 
 /// How long somebody waits for the first list before it asks directly.
 const FIRST_LIST_LIMIT: Duration = Duration::from_secs(1);
-/// How long a direct question may take.
-const FETCH_LIMIT: Duration = Duration::from_secs(8);
 
 /// `configMapAndSecretChangeDetectionStrategy`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,7 +144,7 @@ impl<T: Kind> Named<T> {
     async fn get_kept(&self, key: &Key) -> Result<Arc<T>, ObjectFailure> {
         let turn = self.access(key)?.turn;
         // Whoever has the turn gives it back within the limit of its own question; several may be before us.
-        let Ok(_turn) = within(self.means.clock.as_ref(), FETCH_LIMIT, turn.lock()).await else {
+        let Ok(_turn) = within(self.means.clock.as_ref(), LONGEST_CALL, turn.lock()).await else {
             return Err(ObjectFailure::Unavailable(format!(
                 "{} {:?}: the API server did not answer in time",
                 T::WORD,
@@ -182,7 +180,7 @@ impl<T: Kind> Named<T> {
 
     async fn fetch(&self, key: &Key) -> Result<Arc<T>, ApiError> {
         let question = T::fetch(self.means.reader.as_ref(), &key.namespace, &key.name);
-        match within(self.means.clock.as_ref(), FETCH_LIMIT, question).await {
+        match within(self.means.clock.as_ref(), LONGEST_CALL, question).await {
             Ok(answer) => answer.map(Arc::new),
             Err(elapsed) => {
                 let operation = format!("get {} {}/{}", T::WORD, key.namespace, key.name);

@@ -17,7 +17,7 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
-use rubelet_ports::api::TokenIssuer;
+use rubelet_ports::api::{ApiError, ApiErrorKind, LONGEST_CALL, TokenIssuer};
 use rubelet_ports::{Clock, Moment, ObjectFailure, Randomness, Token, TokenQuestion, within};
 use tokio::sync::Notify;
 
@@ -25,10 +25,17 @@ use tokio::sync::Notify;
 const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// So that pods that started together do not ask together.
 const MAX_JITTER: Duration = Duration::from_secs(10);
-const ISSUE_LIMIT: Duration = Duration::from_secs(8);
 /// After a failure with a token that is still good.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(60);
+/// The API server's own view of pods may be behind the watch that told us of one: a token for a young pod is then "not found".
+const VIEW_LAG_PAUSES: [Duration; 5] = [
+    Duration::from_millis(25),
+    Duration::from_millis(75),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_millis(1200),
+];
 /// A pod that was told and did not ask is told again.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// Far more than the pods of a node ask for; what is beyond is issued and not kept.
@@ -158,7 +165,7 @@ impl Tokens {
             return Ok(token);
         }
         // Several may be before us, each within its own limit; the first that succeeds serves all.
-        let Ok(_turn) = within(self.clock.as_ref(), ISSUE_LIMIT, slot.turn.lock()).await else {
+        let Ok(_turn) = within(self.clock.as_ref(), LONGEST_CALL, slot.turn.lock()).await else {
             return self.old_one(&slot, "the API server did not answer in time");
         };
         if let Some(token) = slot.fresh(Now::of(self.clock.as_ref())) {
@@ -190,10 +197,7 @@ impl Tokens {
     async fn issue(&self, question: &TokenQuestion) -> Result<Issued, String> {
         let request = request(question);
         let asked = Now::of(self.clock.as_ref());
-        let answer = self
-            .issuer
-            .request_token(&question.namespace, &question.service_account, &request);
-        let answer = within(self.clock.as_ref(), ISSUE_LIMIT, answer).await;
+        let answer = within(self.clock.as_ref(), LONGEST_CALL, self.ask(question, &request)).await;
         let answer = answer
             .map_err(|elapsed| elapsed.to_string())?
             .map_err(|error| error.to_string())?;
@@ -210,6 +214,21 @@ impl Tokens {
             failures: 0,
             told: None,
         })
+    }
+
+    async fn ask(&self, question: &TokenQuestion, request: &TokenRequest) -> Result<TokenRequest, ApiError> {
+        let (namespace, account) = (&question.namespace, &question.service_account);
+        let mut pauses = VIEW_LAG_PAUSES.into_iter();
+        loop {
+            let answer = self.issuer.request_token(namespace, account, request).await;
+            match answer {
+                Err(error) if error.kind == ApiErrorKind::NotFound => match pauses.next() {
+                    Some(pause) => self.clock.sleep(pause).await,
+                    None => return Err(error),
+                },
+                answer => return answer,
+            }
+        }
     }
 
     /// A token that is due is still good until it ends.

@@ -16,6 +16,19 @@ pub struct HostAddresses {
     pub default_route: Vec<IpAddr>,
 }
 
+/// The addresses that pods are told as their node's.
+pub trait HostIps: Send + Sync {
+    /// As they are now: at most one of each family, the primary one first; empty while none is known.
+    fn host_ips(&self) -> Vec<IpAddr>;
+}
+
+/// Addresses that never change.
+impl HostIps for Vec<IpAddr> {
+    fn host_ips(&self) -> Vec<IpAddr> {
+        self.clone()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("look at the addresses of this machine: {0}")]
 pub struct AddressError(pub String);

@@ -51,7 +51,7 @@ pub use files::{
     DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Removal, WatchHint,
     WatchStream,
 };
-pub use host_addresses::{AddressError, AddressReader, HostAddresses};
+pub use host_addresses::{AddressError, AddressReader, HostAddresses, HostIps};
 pub use http_fetch::{FetchError, HttpFetcher};
 pub use image::{ImageReader, ImageWriter};
 pub use image_provider::{ImageFailure, ImageProvider, ImageRequest, PresentImage};

@@ -51,6 +51,7 @@ pub trait LogFileWriter: Send + Sync {
     async fn rename_to_free(&self, from: &Path, to: &Path) -> Result<bool, FileError>;
 
     /// Replaces a file by `<path>.gz`, by way of `<path>.tmp`. After a crash at any point the file is there, or its
-    /// compressed form is there completely, or both are. A file that goes meanwhile leaves nothing.
-    async fn compress(&self, path: &Path) -> Result<(), FileError>;
+    /// compressed form is there completely, or both are. A file that goes meanwhile leaves nothing. While somebody has the file open
+    /// for writing it stays as it is and the answer is no.
+    async fn compress(&self, path: &Path) -> Result<bool, FileError>;
 }

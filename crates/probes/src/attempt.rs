@@ -24,6 +24,9 @@ const OUTPUT_LIMIT_BYTES: usize = 10 * 1024;
 const MAX_TRIES: usize = 3;
 /// Commands that are being started. Starting one is work for the processors; more at a time make none of them faster.
 const COMMANDS_STARTING: usize = 8;
+/// The same for commands of probes that took longer than the patience last time: those that hang again and again keep only
+/// their own kind waiting.
+const SLOW_COMMANDS_STARTING: usize = 4;
 /// A command that takes longer waits for something else, and keeps no other from starting.
 const COMMAND_PATIENCE: Duration = Duration::from_millis(500);
 /// What a runtime may take beyond a command's timeout to say that it is over.
@@ -61,6 +64,13 @@ pub(crate) struct Attempts {
     pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) runtime: Arc<dyn RuntimeWriter>,
     starting: Semaphore,
+    slow_starting: Semaphore,
+}
+
+/// Whether a probe's last command took longer than commands that only start do.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    is_slow: bool,
 }
 
 impl Attempts {
@@ -74,11 +84,17 @@ impl Attempts {
             dialer,
             runtime,
             starting: Semaphore::new(COMMANDS_STARTING),
+            slow_starting: Semaphore::new(SLOW_COMMANDS_STARTING),
         }
     }
 
     /// Runs the probe, again when it failed for reasons of our own.
-    pub(crate) async fn run(&self, action: &Result<Action, String>, id: &ContainerId) -> Finding {
+    pub(crate) async fn run(
+        &self,
+        action: &Result<Action, String>,
+        id: &ContainerId,
+        pace: &mut Pace,
+    ) -> Finding {
         let action = match action {
             Ok(action) => action,
             // Another try would not find the port either.
@@ -89,19 +105,19 @@ impl Attempts {
                 };
             }
         };
-        let mut finding = self.once(action, id).await;
+        let mut finding = self.once(action, id, pace).await;
         for _ in 1..MAX_TRIES {
             if finding.verdict().is_some() {
                 break;
             }
-            finding = self.once(action, id).await;
+            finding = self.once(action, id, pace).await;
         }
         finding
     }
 
-    async fn once(&self, action: &Action, id: &ContainerId) -> Finding {
+    async fn once(&self, action: &Action, id: &ContainerId, pace: &mut Pace) -> Finding {
         match action {
-            Action::Exec { command, timeout } => self.exec(id, command, *timeout).await,
+            Action::Exec { command, timeout } => self.exec(id, command, *timeout, pace).await,
             Action::Http(call) => of_http(self.dialer.http_get(call).await),
             Action::Tcp { host, port, timeout } => match self.dialer.connect(host, *port, *timeout).await {
                 Ok(()) => Finding::Success,
@@ -114,16 +130,31 @@ impl Attempts {
         }
     }
 
-    async fn exec(&self, id: &ContainerId, command: &[String], timeout: Duration) -> Finding {
-        // The semaphore is never closed; without a place the command is run all the same.
-        let place = self.starting.acquire().await.ok();
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+        pace: &mut Pace,
+    ) -> Finding {
+        let starting = if pace.is_slow {
+            &self.slow_starting
+        } else {
+            &self.starting
+        };
+        // The semaphores are never closed; without a place the command is run all the same.
+        let place = starting.acquire().await.ok();
         let call = self
             .runtime
             .exec_sync(id.as_str(), command.to_vec(), Some(timeout));
         let call = async {
             match select(call, self.clock.sleep(COMMAND_PATIENCE)).await {
-                Either::Left((result, _)) => result,
+                Either::Left((result, _)) => {
+                    pace.is_slow = false;
+                    result
+                }
                 Either::Right(((), call)) => {
+                    pace.is_slow = true;
                     drop(place);
                     call.await
                 }

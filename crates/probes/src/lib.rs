@@ -30,7 +30,7 @@ use rubelet_ports::{
 };
 use tokio::sync::Notify;
 
-use crate::attempt::{Attempts, Finding};
+use crate::attempt::{Attempts, Finding, Pace};
 use crate::changes::Changes;
 use crate::table::{Begun, Facts, Finished, Key, Present, Run, Step, Table, has_probes};
 
@@ -103,6 +103,7 @@ impl Shared {
 
     /// The life of one probe.
     async fn live(self: Arc<Self>, key: Key, wake: Arc<Notify>) {
+        let mut pace = Pace::default();
         loop {
             let now = self.ports.clock.moment();
             let step = self.table().next(&key, now);
@@ -118,14 +119,14 @@ impl Shared {
                         () = wait => {}
                     }
                 }
-                Step::Run(run) => self.probe(&key, &wake, &run).await,
+                Step::Run(run) => self.probe(&key, &wake, &run, &mut pace).await,
             }
         }
     }
 
-    async fn probe(&self, key: &Key, wake: &Notify, run: &Run) {
+    async fn probe(&self, key: &Key, wake: &Notify, run: &Run, pace: &mut Pace) {
         let began = self.ports.clock.moment();
-        let attempt = AssertUnwindSafe(self.attempts.run(&run.spec.action, &run.id)).catch_unwind();
+        let attempt = AssertUnwindSafe(self.attempts.run(&run.spec.action, &run.id, pace)).catch_unwind();
         let mut attempt = std::pin::pin!(attempt);
         let finding = loop {
             // An attempt that is dropped closes its connection and cancels its command; nobody reads its result.

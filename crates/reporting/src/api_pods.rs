@@ -21,6 +21,8 @@ const MAX_DELETED: usize = 64;
 
 struct Known {
     pod: Arc<Pod>,
+    /// The pod as it was when we created it, if we did.
+    as_made: Option<Arc<Pod>>,
     /// When we got it as an answer to a call of our own.
     answered: Option<Moment>,
 }
@@ -41,6 +43,11 @@ impl ApiPods {
 
     pub(crate) fn get(&self, name: &PodName) -> Option<&Arc<Pod>> {
         self.pods.get(name).map(|known| &known.pod)
+    }
+
+    /// The answer to the creation of the pod that [`Self::get`] gives.
+    pub(crate) fn as_made(&self, name: &PodName) -> Option<&Pod> {
+        self.pods.get(name)?.as_made.as_deref()
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &PodName> {
@@ -110,8 +117,15 @@ impl ApiPods {
             .pods
             .get(&name)
             .is_none_or(|known| is_older(&known.pod, &pod));
+        let pod = Arc::new(pod);
         if is_news && !is_gone {
-            self.put(name, Arc::new(pod), Some(now));
+            self.put(name.clone(), Arc::clone(&pod), Some(now));
+        }
+        // The watch may have been faster.
+        if let Some(known) = self.pods.get_mut(&name)
+            && uid_of(&known.pod) == uid_of(&pod)
+        {
+            known.as_made = Some(pod);
         }
     }
 
@@ -125,7 +139,14 @@ impl ApiPods {
     }
 
     fn put(&mut self, name: PodName, pod: Arc<Pod>, answered: Option<Moment>) {
-        self.pods.insert(name, Known { pod, answered });
+        let before = self.pods.remove(&name);
+        let before = before.filter(|known| uid_of(&known.pod) == uid_of(&pod));
+        let known = Known {
+            pod,
+            as_made: before.and_then(|known| known.as_made),
+            answered,
+        };
+        self.pods.insert(name, known);
     }
 }
 

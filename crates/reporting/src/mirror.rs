@@ -2,6 +2,8 @@
 //!
 //! Owns how a mirror looks and which one is right. Pure.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use rubelet_lifecycle::status::is_mirror_pod;
@@ -10,6 +12,8 @@ use crate::names::uid_of;
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
+/// When this life of ours saw the static pod; a mirror may be older.
+const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
 
 fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     let all = pod.metadata.annotations.as_ref()?;
@@ -21,11 +25,48 @@ fn hash_of(static_pod: &Pod) -> &str {
     annotation(static_pod, HASH_ANNOTATION).unwrap_or_else(|| uid_of(static_pod))
 }
 
-/// Whether this is the mirror of exactly this static pod, and stays.
-pub(crate) fn is_right(mirror: &Pod, static_pod: &Pod) -> bool {
+/// Whether this is the mirror of exactly this static pod, and stays. What the API server made of it when we created it is right too:
+/// admission may change whatever it wants, and would do so again.
+pub(crate) fn is_right(mirror: &Pod, as_made: Option<&Pod>, static_pod: &Pod) -> bool {
+    let shown = Shown::of(mirror, static_pod);
     is_mirror_pod(mirror)
         && mirror.metadata.deletion_timestamp.is_none()
         && annotation(mirror, MIRROR_ANNOTATION) == Some(hash_of(static_pod))
+        && (shown == Shown::of(static_pod, static_pod)
+            || as_made.is_some_and(|made| shown == Shown::of(made, static_pod)))
+}
+
+/// What people change of a mirror, as far as the static pod says it: others may add labels and annotations of their own.
+#[derive(PartialEq)]
+struct Shown<'a> {
+    labels: Vec<Option<&'a String>>,
+    annotations: Vec<Option<&'a String>>,
+    images: Vec<(&'a str, Option<&'a String>)>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(pod: &'a Pod, static_pod: &Pod) -> Self {
+        let (shown, said) = (&pod.metadata, &static_pod.metadata);
+        let spec = pod.spec.iter();
+        let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+        Self {
+            labels: values(shown.labels.as_ref(), said.labels.as_ref()),
+            annotations: values(shown.annotations.as_ref(), said.annotations.as_ref()),
+            images: containers
+                .map(|container| (container.name.as_str(), container.image.as_ref()))
+                .collect(),
+        }
+    }
+}
+
+type Texts = BTreeMap<String, String>;
+
+/// The values of the keys that are said.
+fn values<'a>(shown: Option<&'a Texts>, said: Option<&Texts>) -> Vec<Option<&'a String>> {
+    let said = said.into_iter().flat_map(BTreeMap::keys);
+    said.filter(|key| *key != SEEN_ANNOTATION)
+        .map(|key| shown?.get(key))
+        .collect()
 }
 
 /// Whether the Node object can own mirrors: a mirror without an owner is refused, one of a Node that goes would go with it.

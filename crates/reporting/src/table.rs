@@ -255,11 +255,16 @@ impl Table {
         self.statics.get(name)?.values().next()
     }
 
+    /// Whether the API server's pod is the mirror of the entry's static pod.
+    fn is_right(&self, pod: &Pod, entry: &Entry) -> bool {
+        mirror::is_right(pod, self.api.as_made(&entry.name), &entry.report.pod)
+    }
+
     /// The API object that an entry's status belongs to.
     fn target(&self, uid: &PodUid, entry: &Entry) -> Option<&Arc<Pod>> {
         let pod = self.api.get(&entry.name)?;
         let is_it = if is_static_pod(&entry.report.pod) {
-            self.static_of(&entry.name) == Some(uid) && mirror::is_right(pod, &entry.report.pod)
+            self.static_of(&entry.name) == Some(uid) && self.is_right(pod, entry)
         } else {
             pod_uid_of(pod) == *uid && !is_mirror_pod(pod)
         };
@@ -375,7 +380,7 @@ impl Table {
     fn look_at_mirror(&self, name: &PodName, now: Moment) -> Look {
         let wanted = self.static_of(name).and_then(|uid| self.entries.get(uid));
         let work = match (wanted, self.api.get(name)) {
-            (Some(entry), Some(pod)) if mirror::is_right(pod, &entry.report.pod) => return Look::Nothing,
+            (Some(entry), Some(pod)) if self.is_right(pod, entry) => return Look::Nothing,
             // A pod of somebody else has the name: it is not ours to remove.
             (Some(_) | None, Some(pod)) if !is_mirror_pod(pod) => return Look::Nothing,
             (Some(_), Some(pod)) => Work::DeleteMirror {

@@ -23,6 +23,16 @@ pub struct Tiers {
     pub kubepods: PodCgroup,
     pub burstable: PodCgroup,
     pub best_effort: PodCgroup,
+    pub protected: ProtectedMemory,
+}
+
+/// The sums of what the kernel keeps for pods, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProtectedMemory {
+    /// Of Guaranteed pods, which is never taken away.
+    pub min_bytes: i64,
+    /// Of Burstable pods, which is taken away last.
+    pub low_bytes: i64,
 }
 
 /// The values for the active pods.
@@ -62,6 +72,10 @@ pub fn plan_tiers<'a>(
             (of(QosClass::Guaranteed), of(QosClass::Burstable))
         } else {
             (0, 0)
+        };
+        tiers.protected = ProtectedMemory {
+            min_bytes: guaranteed,
+            low_bytes: burstable,
         };
         let text = |bytes: i64| bytes.to_string();
         tiers

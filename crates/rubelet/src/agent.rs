@@ -1,7 +1,6 @@
 //! Putting the agent together: the edges behind their ports, and what the settings and the machine say.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +13,20 @@ use rubelet_config::settings::Settings;
 use rubelet_dial::NetworkDialer;
 use rubelet_fetch::UrlFetcher;
 use rubelet_host::cgroup::CgroupVersion;
-use rubelet_host::kernel::{KernelFacts, default_route_addresses};
+use rubelet_host::kernel::KernelFacts;
 use rubelet_host::machine::Machine;
 use rubelet_host::subordinate_ids::subordinate_ids;
 use rubelet_lifecycle::backoff::BackoffLimits;
-use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};
+use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_lifecycle::garbage::GarbageLimits;
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_lifecycle::status::StatusGates;
 use rubelet_lifecycle::user_namespaces::{DEFAULT_IDS_PER_POD, IdRange, UserNamespaces};
 use rubelet_model::GoDuration;
 use rubelet_model::Pressure;
-use rubelet_model::address::parse_ip;
+use rubelet_node::status::parse_node_ips;
 use rubelet_ports::api::NodeReader;
-use rubelet_ports::{ImageProvider, NoReporter, PodCgroups, PodObjects};
+use rubelet_ports::{HostIps, ImageProvider, NoReporter, PodCgroups, PodObjects};
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_resources::NodeFacts;
 use rubelet_resources::amounts::Amounts;
@@ -65,6 +64,8 @@ pub(crate) struct Given {
     pub(crate) cgroups: Arc<dyn PodCgroups>,
     pub(crate) pressure: watch::Receiver<Option<Pressure>>,
     pub(crate) images: Arc<dyn ImageProvider>,
+    /// The node's addresses as pods are told them.
+    pub(crate) host_ips: Arc<dyn HostIps>,
 }
 
 /// The edges of the agent, on a node of a cluster or alone.
@@ -83,7 +84,7 @@ pub(crate) fn ports(
         ..
     } = edges.clone();
     let objects = membership.map(|membership| membership.objects.clone() as Arc<dyn PodObjects>);
-    let volumes = volumes(settings, agent, edges, objects.clone())?;
+    let volumes = volumes(settings, agent, edges, objects.clone(), given.host_ips.clone())?;
     let dialer = Arc::new(NetworkDialer::new());
     let probes = Arc::new(Probes::new(
         ProbesSettings {
@@ -125,6 +126,7 @@ pub(crate) fn ports(
             object: membership.map_or_else(|| watch::channel(None).1, |membership| membership.node.object()),
             pressure: given.pressure,
             reader: edges.api.clone().map(|api| api as Arc<dyn NodeReader>),
+            host_ips: given.host_ips,
         },
         metrics: Arc::new(metrics),
     })
@@ -229,12 +231,7 @@ fn node_configuration(
 ) -> Result<NodeConfiguration> {
     let kernel = KernelFacts::read(found.cgroup);
     let root = root_dir.to_str().context("--root-dir is no text")?;
-    let mut node = NodeConfiguration::new(
-        settings,
-        root,
-        resolver(settings)?,
-        node_facts(found, &kernel, allocatable),
-    );
+    let mut node = NodeConfiguration::new(settings, root, node_facts(found, &kernel, allocatable));
     if node.pod_logs_dir.is_empty() {
         DEFAULT_POD_LOGS_DIR.clone_into(&mut node.pod_logs_dir);
     }
@@ -242,46 +239,10 @@ fn node_configuration(
     node.seccomp_default |= settings.flags().seccomp_default;
     node.thermal_throttle_paths = kernel.thermal_throttle_paths;
     node.is_selinux_enabled = kernel.is_selinux_enabled;
-    node.node_ips = node_addresses(&settings.flags().node_ip);
+    node.node_ips = parse_node_ips(&settings.flags().node_ip)
+        .context("read --node-ip")?
+        .0;
     Ok(node)
-}
-
-fn node_addresses(configured: &str) -> Vec<IpAddr> {
-    let configured: Vec<IpAddr> = configured
-        .split(',')
-        .filter_map(|text| parse_ip(text.trim()))
-        .filter(|address| !address.is_unspecified())
-        .collect();
-    if configured.is_empty() {
-        // A node has one address unless it is told two, as for upstream.
-        default_route_addresses().into_iter().take(1).collect()
-    } else {
-        configured
-    }
-}
-
-/// A file that is missing or broken is told once and then counts as empty, so that pods with a DNS of their own still run.
-fn resolver(settings: &Settings) -> Result<Option<ResolvConf>> {
-    let path = settings
-        .configuration()
-        .resolv_conf
-        .as_deref()
-        .unwrap_or_default();
-    if path.is_empty() {
-        return Ok(None);
-    }
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("read the node's resolver file {path} (resolvConf)"));
-    match text.and_then(|text| ResolvConf::parse(&text).with_context(|| format!("resolver file {path}"))) {
-        Ok(parsed) => Ok(Some(parsed)),
-        Err(error) => {
-            tracing::warn!(
-                error = format!("{error:#}"),
-                "Pods get no name servers of the node"
-            );
-            Ok(Some(ResolvConf::default()))
-        }
-    }
 }
 
 fn node_facts(found: &NodeFound<'_>, kernel: &KernelFacts, allocatable: &Amounts) -> NodeFacts {

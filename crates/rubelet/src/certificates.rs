@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use rubelet_apiserver::{
-    ApiServer, ApiServerOptions, ClientIdentity, inline_certificate, kubeconfig_for_certificate, user_agent,
+    ApiServer, ApiServerOptions, ClientIdentity, ProxyEnvironment, inline_certificate,
+    kubeconfig_for_certificate, user_agent,
 };
 use rubelet_certificates::{
     BootstrapSigner, CertificateHandle, CertificatePorts, CertificateSink, ClientSettings, PemPair,
@@ -20,6 +21,7 @@ use rubelet_ports::{FileWriter, Spawner as _};
 use rubelet_server::ServingCertificate;
 use tokio::sync::watch;
 
+use crate::cluster::proxies;
 use crate::edges::Edges;
 
 /// Whether the client may start without a certificate, because somebody will get one for it.
@@ -94,6 +96,7 @@ pub(crate) fn keep_client(
         let bootstrap = Bootstrap {
             kubeconfig: kubeconfig.clone(),
             user_agent: user_agent(settings.reported_version()),
+            proxy: proxies(),
         };
         Arc::new(bootstrap) as Arc<dyn BootstrapSigner>
     });
@@ -194,11 +197,13 @@ fn ports(edges: &Edges) -> CertificatePorts {
 struct Bootstrap {
     kubeconfig: PathBuf,
     user_agent: String,
+    proxy: ProxyEnvironment,
 }
 
 impl BootstrapSigner for Bootstrap {
     fn connect(&self) -> Result<Arc<dyn SigningRequests>, String> {
-        let options = ApiServerOptions::new(&self.kubeconfig, &self.user_agent);
+        let mut options = ApiServerOptions::new(&self.kubeconfig, &self.user_agent);
+        options.proxy = self.proxy.clone();
         let api = ApiServer::connect(&options).map_err(|error| error.to_string())?;
         Ok(Arc::new(api))
     }
@@ -225,5 +230,46 @@ impl CertificateSink for ServingSink {
         self.0
             .replace(chain_pem, key_pem)
             .map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_certificate_is_asked_for_through_the_proxy() {
+        let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("bootstrap.conf");
+        let text = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.1:6443", "insecure-skip-tls-verify": true}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&kubeconfig, text.to_string()).unwrap();
+        let bootstrap = Bootstrap {
+            kubeconfig,
+            user_agent: "test".to_owned(),
+            proxy: ProxyEnvironment {
+                https_proxy: format!("http://{}", proxy.local_addr().unwrap()),
+                ..ProxyEnvironment::default()
+            },
+        };
+        let api = bootstrap.connect().unwrap();
+        let wanted = CertificateSigningRequest::default();
+        let asked = async {
+            let (mut stream, _) = proxy.accept().await.unwrap();
+            let mut line = [0; 29];
+            stream.read_exact(&mut line).await.unwrap();
+            String::from_utf8(line.to_vec()).unwrap()
+        };
+        let (_, line) = tokio::join!(api.create_signing_request(&wanted), asked);
+        assert_eq!(line, "CONNECT 192.0.2.1:6443 HTTP/1");
     }
 }

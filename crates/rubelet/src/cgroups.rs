@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rubelet_cgroups::{CgroupMetrics, CgroupPorts, CgroupSettings, Cgroups, MeasuredWriter};
+use rubelet_cgroups::{CgroupMetrics, CgroupPorts, CgroupSettings, Cgroups, MeasuredWriter, MemoryMetrics};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_host::capacity::huge_pages;
@@ -16,7 +16,7 @@ use rubelet_host::processes;
 use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_model::Quantity;
 use rubelet_model::quantity::Format;
-use rubelet_ports::{NoPodCgroups, PodCgroups, Spawner as _};
+use rubelet_ports::{EventType, NoPodCgroups, NodeEvent, NodeEventRecorder, PodCgroups, Spawner as _};
 use rubelet_resources::allocatable::{Capacity, PodCount};
 use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::{CgroupDriver, node_allocatable};
@@ -29,18 +29,10 @@ use crate::edges::Edges;
 const OOM_SCORE_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// That the machine is one that pods can run on; settings of the kernel are changed where that is allowed.
-pub(crate) fn settle_machine(settings: &Settings, machine: &Machine) -> Result<()> {
+pub(crate) fn settle_machine(settings: &Settings) -> Result<()> {
     let configuration = settings.configuration();
-    if kernel_settings::is_swap_on() {
-        if configuration.fail_swap_on.unwrap_or(true) {
-            bail!("this machine has swap on: turn it off or set failSwapOn to false");
-        }
-        if !kernel_settings::keeps_tmpfs_from_swap(&machine.kernel_version) {
-            tracing::warn!(
-                reason = "PossibleMemoryBackedVolumesOnDisk",
-                "This kernel cannot keep volumes in memory (secrets, emptyDirs) out of the swap"
-            );
-        }
+    if configuration.fail_swap_on.unwrap_or(true) && kernel_settings::is_swap_on() {
+        bail!("this machine has swap on: turn it off or set failSwapOn to false");
     }
     match kernel_settings::settle(configuration.protect_kernel_defaults) {
         Err(error @ KernelSettingError::Unwritable { .. })
@@ -52,6 +44,22 @@ pub(crate) fn settle_machine(settings: &Settings, machine: &Machine) -> Result<(
         }
         other => other.context("prepare the kernel for pods"),
     }
+}
+
+/// People who trust volumes in memory with secrets are told where these may end on a disk.
+pub(crate) fn tell_of_volumes_in_swap(machine: &Machine, events: &dyn NodeEventRecorder) {
+    if let Some(event) = volumes_in_swap(kernel_settings::is_swap_on(), &machine.kernel_version) {
+        events.record_node(event);
+    }
+}
+
+fn volumes_in_swap(is_swap_on: bool, kernel_version: &str) -> Option<NodeEvent> {
+    (is_swap_on && !kernel_settings::keeps_tmpfs_from_swap(kernel_version)).then(|| NodeEvent {
+        event_type: EventType::Warning,
+        reason: "PossibleMemoryBackedVolumesOnDisk".into(),
+        message: "This kernel cannot keep volumes in memory (secrets, emptyDirs) out of the swap".to_owned(),
+        node_uid: None,
+    })
 }
 
 /// Sets the score now and then; that it cannot be set is said once.
@@ -109,6 +117,11 @@ pub(crate) async fn start(
     edges: &Edges,
 ) -> Result<Arc<dyn PodCgroups>> {
     let configuration = settings.configuration();
+    let registry = &edges.registries.node;
+    // As for upstream they are there with the gate, whether anything is kept or not.
+    let memory_metrics =
+        (settings.gates().enabled(Gate::MemoryQoS)).then(|| MemoryMetrics::register(registry));
+    let memory_metrics = memory_metrics.transpose().context("register metrics of memory")?;
     if !node.cgroups_per_qos {
         return Ok(Arc::new(NoPodCgroups));
     }
@@ -138,7 +151,7 @@ pub(crate) async fn start(
         system_reserved_cgroup: configuration.system_reserved_cgroup.clone(),
         kube_reserved_cgroup: configuration.kube_reserved_cgroup.clone(),
     };
-    let metrics = CgroupMetrics::register(&edges.registries.node).context("register metrics of cgroups")?;
+    let metrics = CgroupMetrics::register(registry).context("register metrics of cgroups")?;
     let ports = CgroupPorts {
         clock: edges.clock.clone(),
         reader: edge.clone(),
@@ -149,8 +162,25 @@ pub(crate) async fn start(
         }),
         events: edges.node_events.clone(),
     };
-    let cgroups = Arc::new(Cgroups::new(cgroup_settings, ports));
+    let cgroups = Cgroups::new(cgroup_settings, ports).with_memory_metrics(memory_metrics);
+    let cgroups = Arc::new(cgroups);
     cgroups.set_up().await.context("make the cgroups of pods")?;
     edges.vital.spawn("cgroups", Box::pin(Arc::clone(&cgroups).run()));
     Ok(cgroups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_node_is_told_of_where_volumes_in_memory_may_end() {
+        let check = |is_swap_on, kernel| volumes_in_swap(is_swap_on, kernel).map(|event| event.reason);
+        assert_eq!(
+            check(true, "6.1.0-38-amd64").as_deref(),
+            Some("PossibleMemoryBackedVolumesOnDisk")
+        );
+        assert_eq!(check(false, "6.1.0-38-amd64"), None);
+        assert_eq!(check(true, "6.12.48"), None);
+    }
 }

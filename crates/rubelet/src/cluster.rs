@@ -63,7 +63,7 @@ pub(crate) fn api_server(settings: &Settings, registries: &Registries) -> Result
 }
 
 /// As every program has them, in capitals or not.
-fn proxies() -> ProxyEnvironment {
+pub(crate) fn proxies() -> ProxyEnvironment {
     let variable = |name: &str| {
         let value = std::env::var(name).or_else(|_| std::env::var(name.to_lowercase()));
         value.unwrap_or_default()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Result;
 use rubelet_agent::EventLog;
 use rubelet_apiserver::ApiServer;
 use rubelet_cri::CriClient;
@@ -10,7 +11,7 @@ use rubelet_ports::{EventRecorder, EventType, NodeEvent, NodeEventRecorder};
 use rubelet_reporting::events::{ApiEvents, EventPorts, NodeTee, Tee};
 use tokio::sync::mpsc;
 
-use crate::metrics::Registries;
+use crate::metrics::{self, Registries};
 
 /// Where the node's own logs are.
 const NODE_LOGS_DIR: &str = "/var/log";
@@ -44,7 +45,7 @@ impl Edges {
         cri: &CriClient,
         api: Option<ApiServer>,
         registries: Registries,
-    ) -> (Self, mpsc::Receiver<String>) {
+    ) -> Result<(Self, mpsc::Receiver<String>)> {
         let clock = Arc::new(HostClock::new());
         let spawner = Arc::new(TokioSpawner::new(tokio::runtime::Handle::current()));
         let (defects, defect) = mpsc::channel(1);
@@ -62,6 +63,7 @@ impl Edges {
                     writer: api.clone(),
                 };
                 let sent = Arc::new(ApiEvents::start(ports, node_name));
+                metrics::show_events(&registries.node, &sent)?;
                 (
                     Arc::new(Tee(vec![event_log.clone(), sent.clone()])),
                     Arc::new(NodeTee(vec![Arc::new(NodeEventLog), sent])),
@@ -83,7 +85,7 @@ impl Edges {
             node_events,
             registries,
         };
-        (edges, defect)
+        Ok((edges, defect))
     }
 }
 

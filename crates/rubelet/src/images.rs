@@ -156,13 +156,41 @@ fn verification(settings: &Settings) -> Result<VerificationPolicy> {
         .with_context(|| format!("imagePullCredentialsVerificationPolicy: {policy:?} is no policy"))
 }
 
-/// The plugins that the flags name. What is wrong with them is found here, not at the first pull.
 fn providers(
     settings: &Settings,
     edges: &Edges,
     membership: Option<&Membership>,
     metrics: &ImagesMetrics,
 ) -> Result<Option<CredentialProviders>> {
+    let Some(read) = read_plugins(settings)? else {
+        return Ok(None);
+    };
+    metrics.plugins_configured(&read.hash);
+    let accounts = match (&edges.api, membership) {
+        (Some(api), Some(membership)) => Some(PodAccounts {
+            reader: api.clone(),
+            objects: membership.objects.clone(),
+        }),
+        (None, _) | (_, None) => None,
+    };
+    Ok(Some(CredentialProviders::new(
+        read.plugins,
+        Arc::new(read.programs),
+        accounts,
+        edges.clock.clone(),
+        Some(metrics.clone()),
+    )))
+}
+
+struct Plugins {
+    plugins: Vec<ProviderSettings>,
+    programs: PluginPrograms,
+    /// Of their configuration.
+    hash: String,
+}
+
+/// The plugins that the flags name. What is wrong with them is found here, not at the first pull.
+fn read_plugins(settings: &Settings) -> Result<Option<Plugins>> {
     let flags = settings.flags();
     let (configuration, programs) = (
         &flags.image_credential_provider_config,
@@ -183,23 +211,13 @@ fn providers(
         .enabled(Gate::KubeletServiceAccountTokenForCredentialProviders);
     let (plugins, hash) = read_providers(configuration, with_tokens)
         .with_context(|| format!("--image-credential-provider-config={}", configuration.display()))?;
-    metrics.plugins_configured(&hash);
     let names = plugins.iter().map(|plugin| plugin.name.as_str());
     let programs = PluginPrograms::open(programs, names).context("--image-credential-provider-bin-dir")?;
-    let accounts = match (&edges.api, membership) {
-        (Some(api), Some(membership)) => Some(PodAccounts {
-            reader: api.clone(),
-            objects: membership.objects.clone(),
-        }),
-        (None, _) | (_, None) => None,
-    };
-    Ok(Some(CredentialProviders::new(
+    Ok(Some(Plugins {
         plugins,
-        Arc::new(programs),
-        accounts,
-        edges.clock.clone(),
-        Some(metrics.clone()),
-    )))
+        programs,
+        hash,
+    }))
 }
 
 /// A file, or all files of a directory that are JSON or YAML by their names. With the hash of it all.
@@ -248,3 +266,6 @@ fn images_settings(settings: &Settings) -> ImagesSettings {
         ..defaults
     }
 }
+
+#[cfg(test)]
+mod tests;

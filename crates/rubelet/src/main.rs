@@ -10,6 +10,7 @@
 mod admission;
 mod agent;
 mod certificates;
+mod cgroup_driver;
 mod cgroups;
 mod cluster;
 mod drain;
@@ -27,6 +28,7 @@ mod pressure;
 mod signals;
 mod startup;
 mod volumes;
+mod watchdog;
 mod why;
 
 use std::process::ExitCode;

@@ -1,31 +1,34 @@
 //! From settings to a running node and back: the one composition root.
 //!
-//! The order is upstream's: warnings, effective configuration, watchdog, lock file, runtime, readiness; then the node runs
+//! The order is upstream's: warnings, effective configuration, limits, watchdog, lock file, runtime, readiness; then the node runs
 //! until a signal or until somebody else wants the lock file, and drains with a deadline.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rubelet_certificates::CertificateHandle;
+use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_cri::{CriClient, CriMetrics, CriOptions};
 use rubelet_host::HostFiles;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::lock::LockFile;
 use rubelet_host::machine::Machine;
+use rubelet_host::open_files;
 use rubelet_host::service_manager::{ServiceManager, watchdog_interval_from_environment};
 use rubelet_images::garbage::GarbageHandle;
 use rubelet_logs::RotationHandle;
 use rubelet_node::NodeHandle;
 use rubelet_ports::api::Reviewer;
-use rubelet_ports::{CpuProfiler, RuntimeErrorKind, RuntimeReader, Spawner as _};
+use rubelet_ports::{CpuProfiler, PodView, RuntimeReader as _, Spawner as _};
 use rubelet_server::{ListenOptions, ServeOptions, Server, ServerHandle, ServerMetrics};
-use rubelet_wire::cri::v1::CgroupDriver;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::{self, Given, NodeFound};
 use crate::certificates;
+use crate::cgroup_driver;
 use crate::cgroups;
 use crate::cluster::{self, Findings};
 use crate::drain::{Drained, drain};
@@ -39,23 +42,26 @@ use crate::node_report;
 use crate::node_settings;
 use crate::pressure;
 use crate::signals::StopSignals;
+use crate::watchdog;
 
 /// What is still under way this long after a stop signal is left behind.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
-/// Tries and pause for asking the runtime for its cgroup driver.
-const CGROUP_DRIVER_TRIES: u32 = 3;
-const CGROUP_DRIVER_PAUSE: Duration = Duration::from_secs(2);
 
 /// Runs the node until it is asked to stop.
 pub(crate) fn run(settings: Settings) -> Result<()> {
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
+    if std::env::var_os("DISABLE_HTTP2").is_some_and(|value| !value.is_empty()) {
+        tracing::warn!("DISABLE_HTTP2 has no effect: rubelet speaks HTTP/2 with the API server where it can");
+    }
     tracing::info!(version = settings.reported_version(), "Rubelet starts");
     tracing::debug!(
         configuration = settings.effective_yaml(),
         "Effective configuration"
     );
+    // Before anything opens a file that the limit in force might be too low for.
+    limit_open_files(&settings);
     let cgroup = cgroup_version()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -66,6 +72,18 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
     // Blocking threads, such as the lock file's watcher, never end by themselves.
     runtime.shutdown_background();
     result
+}
+
+fn limit_open_files(settings: &Settings) {
+    // Validation has refused what is below zero.
+    let wanted = u64::try_from(settings.configuration().max_open_files).unwrap_or(0);
+    if let Err(error) = open_files::set_limit(wanted) {
+        tracing::warn!(
+            limit = error.limit,
+            error = %error.source,
+            "The limit of open files cannot be set to maxOpenFiles ({wanted}); raising it takes CAP_SYS_RESOURCE"
+        );
+    }
 }
 
 /// That this machine's version is allowed was checked with the settings.
@@ -80,7 +98,7 @@ fn cgroup_version() -> Result<CgroupVersion> {
 async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
     // First, so that a signal during start-up is not lost.
     let mut signals = StopSignals::new().context("take over the stop signals")?;
-    let watchdog = watchdog_interval_from_environment().context("configure the watchdog")?;
+    let watchdog_interval = watchdog_interval_from_environment().context("configure the watchdog")?;
     let service_manager = Arc::new(ServiceManager::from_environment().context("read NOTIFY_SOCKET")?);
 
     let mut started = tokio::select! {
@@ -97,7 +115,11 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
         .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
     tracing::info!("Rubelet is ready");
 
-    let keep_alive = tokio::spawn(serve_watchdog(watchdog, Arc::clone(&service_manager)));
+    let health = move || started.health.sync_loop_health();
+    let notified = Arc::clone(&service_manager);
+    let keep_alive = tokio::spawn(watchdog::serve(watchdog_interval, health, move || {
+        notified.alive()
+    }));
     let reason = tokio::select! {
         biased;
         signal = signals.next() => signal,
@@ -127,6 +149,8 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
 
 struct Started {
     server: ServerHandle,
+    /// Says whether the sync loop turns.
+    health: Arc<dyn PodView>,
     /// Why the agent cannot go on.
     fatal: mpsc::Receiver<String>,
     /// Why the parts around the agent cannot.
@@ -146,21 +170,14 @@ struct Started {
 async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Started> {
     let (lock, contention) = take_lock(settings).await?;
     let configuration = settings.configuration();
-    std::fs::create_dir_all(&settings.flags().root_dir).with_context(|| {
-        format!(
-            "create the root directory {}",
-            settings.flags().root_dir.display()
-        )
-    })?;
+    make_directories(settings)?;
 
     let mut options = CriOptions::new(&configuration.container_runtime_endpoint);
     options.image_endpoint =
         Some(configuration.image_service_endpoint.clone()).filter(|endpoint| !endpoint.is_empty());
     // A negative time is no time; the client refuses both and names the setting.
     options.request_timeout = configuration.runtime_request_timeout.to_std().unwrap_or_default();
-    options.list_streaming = settings
-        .gates()
-        .enabled(rubelet_config::gates::Gate::CRIListStreaming);
+    options.list_streaming = settings.gates().enabled(Gate::CRIListStreaming);
     let registries = Registries::new()?;
     metrics::show_settings(&registries.node, settings)?;
     let metrics = CriMetrics::register(&registries.node).context("register metrics of the runtime")?;
@@ -169,9 +186,9 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         .context("connect to the container runtime")?;
     let version = cri.version().await?;
     node_report::log_runtime(&configuration.container_runtime_endpoint, &version);
-    let driver = cgroup_driver(&cri, &configuration.cgroup_driver, &registries).await?;
+    let driver = cgroup_driver::of_node(&cri, &configuration.cgroup_driver, &registries).await?;
     let machine = Machine::read();
-    cgroups::settle_machine(settings, &machine)?;
+    cgroups::settle_machine(settings)?;
     let name = settings
         .flags()
         .node_name(&machine.hostname)
@@ -189,7 +206,8 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     certificates::prepare_kubeconfig(settings, &HostFiles::new()).await?;
     metrics::show_node(&registries.node, &name, cgroup)?;
     let api = cluster::api_server(settings, &registries)?;
-    let (edges, defects) = Edges::new(&name, &cri, api, registries);
+    let (edges, defects) = Edges::new(&name, &cri, api, registries)?;
+    cgroups::tell_of_volumes_in_swap(&machine, edges.node_events.as_ref());
     let client_certificate = certificates::keep_client(settings, &name, &edges)?;
     let issued = certificates::issued_serving_certificate(settings, &edges);
     // A node whose ports or root directory another one has must not touch a pod.
@@ -209,6 +227,7 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     let pressure = pressure::watch_node(settings, &found, &agent_settings, &edges)?;
     let findings = Findings::new(pressure.clone());
     let node = node_settings::of(settings, &found, &agent_settings)?;
+    let addresses = node.addresses.clone();
     let membership = cluster::join(settings, &agent_settings, node, &edges, findings.inputs)?;
     let joined = membership.as_ref();
     let serving_certificate = match (issued, joined) {
@@ -223,8 +242,10 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     let (client, serving) = &certificates;
     metrics::show_certificates(registry, &edges.clock, client.as_ref(), serving.as_ref())?;
     let images = NodeImages::new(settings, &edges, &agent_settings, joined, registry)?;
+    let object = joined.map(|joined| joined.node.object());
     let given = Given {
         cgroups,
+        host_ips: Arc::new(network::host_ips(&edges, addresses, &name, object)),
         pressure,
         images: images.provider(),
     };
@@ -244,9 +265,10 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         registries: registries.clone(),
         agent: agent.clone(),
     };
+    let pods: Arc<dyn PodView> = Arc::new(agent.with_events(move || events.snapshot()));
     let server = server.serve(ServeOptions {
         cgroup_driver: driver,
-        pods: Arc::new(agent.with_events(move || events.snapshot())),
+        pods: Arc::clone(&pods),
         runtime: edges.cri.clone(),
         clock: edges.clock.clone(),
         log_files: edges.log_files.clone(),
@@ -258,6 +280,7 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     });
     Ok(Started {
         server,
+        health: pods,
         fatal,
         defects,
         node: membership.map(|membership| membership.node),
@@ -267,6 +290,22 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         lock,
         contention,
     })
+}
+
+/// The root directory, and in it what nobody else makes.
+fn make_directories(settings: &Settings) -> Result<()> {
+    let root = &settings.flags().root_dir;
+    std::fs::create_dir_all(root).with_context(|| format!("create the root directory {}", root.display()))?;
+    if settings.gates().enabled(Gate::ContainerCheckpoint) {
+        // The state of a process has its secrets in it.
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        let checkpoints = root.join("checkpoints");
+        builder
+            .create(&checkpoints)
+            .with_context(|| format!("create the directory of checkpoints {}", checkpoints.display()))?;
+    }
+    Ok(())
 }
 
 #[cfg(feature = "profile")]
@@ -314,52 +353,5 @@ async fn contended(contention: Option<oneshot::Receiver<()>>) {
         // A watcher that is gone counts as contention, as for upstream.
         Some(contention) => drop(contention.await),
         None => std::future::pending().await,
-    }
-}
-
-/// The runtime's own cgroup driver, or the configured one when the runtime cannot tell.
-async fn cgroup_driver(cri: &dyn RuntimeReader, configured: &str, registries: &Registries) -> Result<String> {
-    let mut attempt = 1;
-    loop {
-        match cri.runtime_config().await {
-            Ok(answer) => {
-                let Some(linux) = answer.linux else {
-                    return Ok(configured.to_owned());
-                };
-                return Ok(match linux.cgroup_driver() {
-                    CgroupDriver::Systemd => "systemd".to_owned(),
-                    CgroupDriver::Cgroupfs => "cgroupfs".to_owned(),
-                });
-            }
-            Err(error) if error.kind() == RuntimeErrorKind::Unimplemented => {
-                tracing::warn!(
-                    configured,
-                    "The runtime cannot tell its cgroup driver; cgroupDriver of the configuration is used"
-                );
-                metrics::show_losing_support(&registries.node)?;
-                return Ok(configured.to_owned());
-            }
-            Err(error) if attempt == CGROUP_DRIVER_TRIES => {
-                return Err(error).context("ask the runtime for its cgroup driver");
-            }
-            Err(error) => tracing::warn!(%error, attempt, "The runtime does not tell its cgroup driver"),
-        }
-        attempt += 1;
-        tokio::time::sleep(CGROUP_DRIVER_PAUSE).await;
-    }
-}
-
-async fn serve_watchdog(interval: Option<Duration>, service_manager: Arc<ServiceManager>) {
-    let Some(interval) = interval else { return };
-    tracing::info!(
-        interval_ms = interval.as_millis() as u64,
-        "The service manager's watchdog is served"
-    );
-    let mut ticks = tokio::time::interval(interval);
-    loop {
-        ticks.tick().await;
-        service_manager
-            .alive()
-            .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
     }
 }

@@ -7,7 +7,7 @@ use rubelet_agent::AgentSettings;
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_host::HostVolumes;
-use rubelet_ports::PodObjects;
+use rubelet_ports::{HostIps, PodObjects};
 use rubelet_storage::{StorageGates, StorageNode};
 use rubelet_volumes::{Volumes, VolumesMetrics, VolumesPorts, VolumesSettings};
 
@@ -18,6 +18,7 @@ pub(crate) fn volumes(
     agent: &AgentSettings,
     edges: &Edges,
     objects: Option<Arc<dyn PodObjects>>,
+    host_ips: Arc<dyn HostIps>,
 ) -> Result<Volumes> {
     if let Err(error) = rubelet_host::volumes::share(&agent.root_dir) {
         tracing::warn!(
@@ -34,6 +35,7 @@ pub(crate) fn volumes(
         reader: host.clone(),
         writer: host,
         objects,
+        host_ips,
         metrics: VolumesMetrics::register(&edges.registries.node).context("register metrics of volumes")?,
     };
     let node = &agent.node;
@@ -42,7 +44,7 @@ pub(crate) fn volumes(
         node: StorageNode {
             rules: node.rules.clone(),
             facts: node.facts.clone(),
-            node_ips: node.node_ips.clone(),
+            host_ips: Vec::new(),
             is_selinux_enabled: node.is_selinux_enabled,
             gates: StorageGates {
                 empty_dir_mode: gates.enabled(Gate::EmptyDirVolumeMode),

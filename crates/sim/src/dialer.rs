@@ -1,4 +1,5 @@
-//! What answers when the agent calls into pods: the name of the host is the script.
+//! What answers when the agent calls into pods: the name of the host is the script, or the container that listens at its pod's
+//! address.
 
 use async_trait::async_trait;
 use rubelet_ports::{
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 use crate::dice::SharedDice;
 use crate::executor::Executor;
+use crate::history::{Fact, History};
+use crate::runtime::{Answer, SimRuntime};
 
 /// Nobody listens there.
 pub const REFUSED: &str = "refused.test";
@@ -24,6 +27,8 @@ pub struct SimDialer {
     executor: Executor,
     dice: SharedDice,
     down: Arc<Mutex<BTreeSet<String>>>,
+    /// Whose containers listen at the addresses of pods.
+    pods: Option<(SimRuntime, History)>,
 }
 
 impl SimDialer {
@@ -33,6 +38,16 @@ impl SimDialer {
             executor: executor.clone(),
             dice,
             down: Arc::default(),
+            pods: None,
+        }
+    }
+
+    /// The same, where the containers of this runtime answer probes as their scripts say.
+    #[must_use]
+    pub fn of_pods(self, runtime: SimRuntime, history: History) -> Self {
+        Self {
+            pods: Some((runtime, history)),
+            ..self
         }
     }
 
@@ -66,6 +81,27 @@ impl SimDialer {
             _ => Ok(()),
         }
     }
+
+    /// Whether whoever listens there is well.
+    async fn probe(&self, host: &str, port: u16, timeout: Option<Duration>) -> Result<bool, String> {
+        self.reach(host, timeout).await?;
+        let Some((runtime, history)) = &self.pods else {
+            return Ok(true);
+        };
+        let Some((id, kind, answer)) = runtime.listener(host, port) else {
+            return Err("connect: connection refused".to_owned());
+        };
+        if answer == Answer::Silent {
+            let patience = timeout.unwrap_or(Duration::from_secs(1));
+            self.executor.sleep(patience).await;
+        }
+        let is_good = answer == Answer::Good;
+        history.add(self.executor.elapsed(), Fact::Probed { id, kind, is_good });
+        match answer {
+            Answer::Good | Answer::Bad => Ok(is_good),
+            Answer::Silent => Err("i/o timeout".to_owned()),
+        }
+    }
 }
 
 #[async_trait]
@@ -75,7 +111,8 @@ impl Dialer for SimDialer {
             message,
             spoke_plain_http,
         };
-        self.reach(&call.host, call.timeout)
+        let is_good = self
+            .probe(&call.host, call.port, call.timeout)
             .await
             .map_err(|message| no_answer(message, false))?;
         if call.host == PLAIN && call.scheme == HttpScheme::Https {
@@ -83,19 +120,27 @@ impl Dialer for SimDialer {
             return Err(no_answer(message, true));
         }
         Ok(HttpAnswer {
-            status: 200,
+            status: if is_good { 200 } else { 503 },
             body: Vec::new(),
         })
     }
 
-    async fn connect(&self, host: &str, _port: u16, timeout: Duration) -> Result<(), ConnectError> {
-        let reached = self.reach(host, Some(timeout)).await;
-        reached.map_err(|message| ConnectError { message })
+    async fn connect(&self, host: &str, port: u16, timeout: Duration) -> Result<(), ConnectError> {
+        match self.probe(host, port, Some(timeout)).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ConnectError {
+                message: "connect: connection refused".to_owned(),
+            }),
+            Err(message) => Err(ConnectError { message }),
+        }
     }
 
     async fn grpc_health(&self, call: &GrpcCall) -> GrpcHealth {
-        match self.reach(&call.host, Some(call.timeout)).await {
-            Ok(()) => GrpcHealth::Serving,
+        match self.probe(&call.host, call.port, Some(call.timeout)).await {
+            Ok(true) => GrpcHealth::Serving,
+            Ok(false) => GrpcHealth::Unhealthy {
+                message: "service unhealthy (responded with \"NOT_SERVING\")".to_owned(),
+            },
             Err(message) => GrpcHealth::Unhealthy { message },
         }
     }

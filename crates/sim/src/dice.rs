@@ -42,6 +42,14 @@ impl Dice {
         }
     }
 
+    /// Dice for a part of their own: these here roll on as if nothing had been.
+    #[must_use]
+    pub fn aside(&self, part: &str) -> Self {
+        Self {
+            state: hash_bytes(self.state, part.as_bytes()),
+        }
+    }
+
     pub fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -116,6 +124,10 @@ mod tests {
         assert_eq!(roll(1, "a"), roll(1, "a"));
         assert_ne!(roll(1, "a"), roll(2, "a"));
         assert_ne!(roll(1, "a"), roll(1, "b"));
+        let mut dice = Dice::new(1, "a");
+        let mut aside = dice.aside("c");
+        assert_ne!(aside.number(), dice.aside("d").number());
+        assert_eq!(dice.number(), roll(1, "a")[0]);
     }
 
     #[test]

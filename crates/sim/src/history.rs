@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_ports::ProbeKind;
 use rubelet_ports::api::Change;
 
 /// Why a process ended.
@@ -26,6 +27,13 @@ pub enum Cause {
     Lost,
     /// It never ran.
     StartFailed,
+}
+
+/// A lifecycle hook of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookKind {
+    PostStart,
+    PreStop,
 }
 
 /// A call that changes something, at the time when it leaves rubelet.
@@ -55,6 +63,11 @@ pub enum Ask {
     },
     Remove {
         id: String,
+    },
+    /// The command of a hook.
+    Hook {
+        id: String,
+        kind: HookKind,
     },
 }
 
@@ -98,6 +111,18 @@ pub enum Fact {
     },
     Removed {
         id: String,
+    },
+    /// A probe of this container was answered, or given up.
+    Probed {
+        id: String,
+        kind: ProbeKind,
+        is_good: bool,
+    },
+    /// The command of a hook came to its end, or its call failed.
+    HookEnded {
+        id: String,
+        kind: HookKind,
+        is_good: bool,
     },
     /// A call of this container was answered with an injected error.
     CallFailed {

@@ -1,15 +1,17 @@
 //! The simulated node: its paths, its settings and its gates.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus::Registry;
 use rubelet_agent::AgentSettings;
 use rubelet_agent::settings::{FileSource, HttpSource};
 use rubelet_cgroups::CgroupSettings;
 use rubelet_config::gates::{FeatureGates, Gate};
 use rubelet_lifecycle::backoff::BackoffLimits;
-use rubelet_lifecycle::configuration::{NodeConfiguration, ResolvConf};
+use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_lifecycle::status::StatusGates;
 use rubelet_lifecycle::user_namespaces::{DEFAULT_IDS_PER_POD, IdRange, UserNamespaces};
 use rubelet_resources::admission::need::Need;
@@ -32,6 +34,7 @@ pub const MANIFESTS: &str = "/etc/manifests";
 pub const ROOT: &str = "/var/lib/rubelet";
 pub const POD_LOGS: &str = "/var/log/pods";
 pub const CONTAINER_LOGS: &str = "/var/log/containers";
+pub const RESOLVER_FILE: &str = "/etc/resolv.conf";
 /// What pods may request in sum.
 pub const MILLI_CPU: i64 = 4000;
 pub const URL: &str = "http://pods.test/";
@@ -133,9 +136,9 @@ pub fn configuration() -> NodeConfiguration {
     NodeConfiguration {
         pod_logs_dir: POD_LOGS.to_owned(),
         cluster_domain: "cluster.local".to_owned(),
-        cluster_dns: vec![std::net::IpAddr::from([10, 96, 0, 10])],
-        resolver: ResolvConf::parse("nameserver 192.0.2.53\n").ok(),
-        node_ips: vec![std::net::IpAddr::from([192, 0, 2, 1])],
+        cluster_dns: vec![IpAddr::from([10, 96, 0, 10])],
+        resolver_file: Some(PathBuf::from(RESOLVER_FILE)),
+        node_ips: Vec::new(),
         cgroup_root: "/".to_owned(),
         cgroups_per_qos: true,
         cgroup_driver: CgroupDriver::Cgroupfs,
@@ -158,6 +161,12 @@ pub fn configuration() -> NodeConfiguration {
     }
 }
 
+/// The addresses of the simulated machine.
+#[must_use]
+pub fn host_ips() -> Vec<IpAddr> {
+    vec![IpAddr::from([192, 0, 2, 1])]
+}
+
 /// The volumes of pods on the simulated machine.
 #[must_use]
 pub fn volumes(
@@ -175,6 +184,7 @@ pub fn volumes(
         reader: Arc::new(machine.clone()),
         writer: Arc::new(machine.clone()),
         objects: None,
+        host_ips: Arc::new(host_ips()),
         metrics: unseen(VolumesMetrics::register),
     };
     let settings = VolumesSettings {
@@ -182,7 +192,7 @@ pub fn volumes(
         node: StorageNode {
             rules: node.rules.clone(),
             facts: node.facts.clone(),
-            node_ips: node.node_ips.clone(),
+            host_ips: Vec::new(),
             is_selinux_enabled: node.is_selinux_enabled,
             gates: StorageGates::default(),
         },
@@ -191,10 +201,15 @@ pub fn volumes(
 }
 
 /// Metrics that nobody reads.
+pub fn unseen<T>(register: impl FnOnce(&Registry) -> prometheus::Result<T>) -> T {
+    registered(&Registry::new(), register)
+}
+
+/// The metrics of one actor.
 ///
 /// # Panics
 /// Never: an empty registry takes every metric.
 #[expect(clippy::expect_used, reason = "an empty registry takes every metric")]
-pub fn unseen<T>(register: impl FnOnce(&prometheus::Registry) -> prometheus::Result<T>) -> T {
-    register(&prometheus::Registry::new()).expect("an empty registry takes every metric")
+pub fn registered<T>(registry: &Registry, register: impl FnOnce(&Registry) -> prometheus::Result<T>) -> T {
+    register(registry).expect("an empty registry takes every metric")
 }

@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use rubelet_agent::recorder::{Entry, RECORD_VERSION, Record, actions_in_words};
 use rubelet_lifecycle::plan::{PlanInput, plan_containers};
 use rubelet_lifecycle::pod_state::step;
-use rubelet_lifecycle::restart::RestartGates;
 
 /// What came out of a dump.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +19,7 @@ pub struct Replayed {
     pub differences: Vec<String>,
 }
 
-/// Makes the decisions of a dump again, with the feature gates of a node that was told nothing.
+/// Makes the decisions of a dump again, with the feature gates that it was made with.
 ///
 /// # Errors
 /// When the text is no dump, or one of another version.
@@ -67,7 +66,7 @@ pub fn replay(dump: &str) -> Result<Replayed> {
                     observation,
                     probes,
                     backoff,
-                    gates: RestartGates::default(),
+                    gates: record.gates,
                     restarting_all: *restarting_all,
                     resized: &BTreeSet::new(),
                     now: *at,

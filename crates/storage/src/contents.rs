@@ -158,7 +158,8 @@ fn field_content(item: &DownwardAPIVolumeFile, sources: Sources<'_>) -> Result<S
     let value = if let Some(selector) = &item.field_ref {
         let addresses = Addresses {
             pod_ips: &[],
-            node_ips: &node.node_ips,
+            node_ips: &[],
+            host_ips: &node.host_ips,
         };
         field_value(selector, pod, addresses)
     } else if let Some(selector) = &item.resource_field_ref {

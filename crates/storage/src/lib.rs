@@ -37,7 +37,7 @@ pub struct StorageNode {
     /// What pods may use of memory is the limit of what they keep in it.
     pub facts: NodeFacts,
     /// The node's addresses, the primary one first.
-    pub node_ips: Vec<IpAddr>,
+    pub host_ips: Vec<IpAddr>,
     pub is_selinux_enabled: bool,
     pub gates: StorageGates,
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns looking, and making a cgroup for a test to live below. Nothing is removed here: that is the scope's teardown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,30 @@ const VALUES: [(&str, &str); 6] = [
     ("memory", "memory.limit_in_bytes"),
     ("pids", "pids.max"),
 ];
+
+/// The files that limit huge pages, one for each size of the machine; none where nobody counts them.
+fn huge_page_limits() -> Vec<String> {
+    if !Path::new("/sys/fs/cgroup/hugetlb").is_dir() {
+        return Vec::new();
+    }
+    let sizes = entries("/sys/kernel/mm/hugepages")
+        .into_iter()
+        .filter_map(|size| {
+            let name = size.file_name()?.to_str()?.strip_prefix("hugepages-")?;
+            let kib: u64 = name.strip_suffix("kB")?.parse().ok()?;
+            Some(kib)
+        });
+    sizes.map(huge_page_limit).collect()
+}
+
+fn huge_page_limit(size_kib: u64) -> String {
+    let (number, unit) = match size_kib {
+        size if size >= 1 << 20 => (size >> 20, "GB"),
+        size if size >= 1 << 10 => (size >> 10, "MB"),
+        size => (size, "KB"),
+    };
+    format!("hugetlb.{number}{unit}.limit_in_bytes")
+}
 
 /// A part of the tree, such as the cgroup root of a scope.
 #[derive(Clone, Debug)]
@@ -70,6 +94,16 @@ impl CgroupTree {
         Ok(())
     }
 
+    /// The UIDs of the pods that have a cgroup in any hierarchy.
+    pub fn pods(&self) -> BTreeSet<String> {
+        ["", "/burstable", "/besteffort"]
+            .iter()
+            .flat_map(|tier| self.directories(&format!("/kubepods{tier}")))
+            .flat_map(entries)
+            .filter_map(|path| Some(path.file_name()?.to_str()?.strip_prefix("pod")?.to_owned()))
+            .collect()
+    }
+
     fn file(&self, hierarchy: &str, path: &str, file: &str) -> PathBuf {
         let below = format!("{}{path}", self.root);
         Path::new("/sys/fs/cgroup")
@@ -86,10 +120,18 @@ impl CgroupTree {
     }
 
     /// Everything that a kubelet sets on a cgroup.
-    pub fn values(&self, path: &str) -> Result<BTreeMap<&'static str, String>> {
-        VALUES
+    pub fn values(&self, path: &str) -> Result<BTreeMap<String, String>> {
+        let mut files: Vec<(&str, String)> = VALUES
             .iter()
-            .map(|(hierarchy, file)| Ok((*file, self.read(hierarchy, path, file)?)))
+            .map(|(hierarchy, file)| (*hierarchy, (*file).to_owned()))
+            .collect();
+        files.extend(huge_page_limits().into_iter().map(|file| ("hugetlb", file)));
+        files
+            .into_iter()
+            .map(|(hierarchy, file)| {
+                let value = self.read(hierarchy, path, &file)?;
+                Ok((file, value))
+            })
             .collect()
     }
 
@@ -100,5 +142,18 @@ impl CgroupTree {
             fs::write(&file, pid.to_string()).with_context(|| format!("write {}", file.display()))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_huge_pages_are_written_as_the_kernel_does() {
+        let check = |kib, file: &str| assert_eq!(huge_page_limit(kib), file);
+        check(64, "hugetlb.64KB.limit_in_bytes");
+        check(2048, "hugetlb.2MB.limit_in_bytes");
+        check(1 << 20, "hugetlb.1GB.limit_in_bytes");
     }
 }

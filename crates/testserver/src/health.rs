@@ -60,6 +60,7 @@ impl UnaryService<HealthCheckRequest> for Health {
             match service.as_str() {
                 _ if is_arrival => Ok(Response::new(HealthCheckResponse { status })),
                 "" | "test" => Ok(Response::new(HealthCheckResponse { status })),
+                "unimplemented" => Err(Status::unimplemented("no health here")),
                 _ => Err(Status::not_found("unknown service")),
             }
         })

@@ -16,9 +16,9 @@ use rubelet_storage::{
 
 use crate::Inner;
 
-/// What an answer may take. Caches answer at once, and whoever asks the API server has a shorter deadline of its own, with
-/// better words for what happened.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
+/// What an answer may take. Caches answer at once, and whoever asks the API server has a shorter deadline of its own
+/// ([`LONGEST_CALL`](rubelet_ports::api::LONGEST_CALL)), with better words for what happened.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(120);
 
 impl Inner {
     /// An answer for everything that the volumes of the pod need.

@@ -24,7 +24,7 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{
-    Clock, EventRecorder, MountRequest, PodObjects, PodVolumes, Spawner, VolumeBatch, VolumeFailure,
+    Clock, EventRecorder, HostIps, MountRequest, PodObjects, PodVolumes, Spawner, VolumeBatch, VolumeFailure,
     VolumeHostReader, VolumeHostWriter, VolumeStepError,
 };
 use rubelet_storage::layout::pods_directory;
@@ -49,6 +49,8 @@ pub struct VolumesPorts {
     pub writer: Arc<dyn VolumeHostWriter>,
     /// Nobody on a node without an API server: then volumes that show its objects cannot be had.
     pub objects: Option<Arc<dyn PodObjects>>,
+    /// What files say of the node's addresses.
+    pub host_ips: Arc<dyn HostIps>,
     pub metrics: VolumesMetrics,
 }
 
@@ -57,6 +59,7 @@ pub struct VolumesPorts {
 pub struct VolumesSettings {
     /// `--root-dir`
     pub root_dir: PathBuf,
+    /// Without its addresses, which change.
     pub node: StorageNode,
 }
 
@@ -191,8 +194,12 @@ impl PodVolumes for Volumes {
         if !uses_volumes(&pod) {
             return Ok(());
         }
+        // Held from the first question on, so that files never go back to what was asked earlier. Until all are answered nothing is
+        // changed, and whoever gives up ends the questions: a pod that has to end waits for none of them.
+        let record = self.inner.lock(&uid_of(&pod)).await;
+        let answers = self.inner.collect(&pod).await;
         let inner = Arc::clone(&self.inner);
-        let work = Box::pin(async move { inner.set_up(&pod).await });
+        let work = Box::pin(async move { inner.set_up(&pod, record, answers).await });
         self.finish("volumes of a pod", work).await
     }
 

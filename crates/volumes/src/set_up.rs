@@ -11,11 +11,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::volume_step::VolumeStep;
 use rubelet_ports::{Moment, PodEvent, VolumeBatch, VolumeFailure};
-use rubelet_storage::{StorageError, VolumeSetUp, plan_set_up};
+use rubelet_storage::{ObjectAnswers, StorageError, StorageNode, VolumeSetUp, plan_set_up};
 
 use crate::backoff::Backoff;
 use crate::metrics::Operation;
-use crate::record::{Fingerprint, Record, Standing};
+use crate::record::{Fingerprint, Locked, Record, Standing};
 use crate::{Inner, STEPS_DEADLINE, uid_of};
 
 /// Upstream's reason for a volume that cannot be had.
@@ -119,13 +119,19 @@ fn message(volume: &str, problem: &str) -> String {
 }
 
 impl Inner {
-    pub(crate) async fn set_up(&self, pod: &Arc<Pod>) -> Result<(), VolumeFailure> {
+    pub(crate) async fn set_up(
+        &self,
+        pod: &Arc<Pod>,
+        mut record: Locked,
+        answers: ObjectAnswers,
+    ) -> Result<(), VolumeFailure> {
         let uid = uid_of(pod);
         let layout = self.layout(&uid);
-        // Held from the first question on, so that files never go back to what was asked earlier.
-        let mut record = self.lock(&uid).await;
-        let answers = self.collect(pod).await;
-        let plan = plan_set_up(pod, &self.node, &layout, &answers);
+        let node = StorageNode {
+            host_ips: self.ports.host_ips.host_ips(),
+            ..self.node.clone()
+        };
+        let plan = plan_set_up(pod, &node, &layout, &answers);
         drop(answers);
         let used = plan.volumes.iter().map(|one| one.volume.as_str());
         record.counted.wants(pod, used);

@@ -21,6 +21,7 @@ use rubelet_lifecycle::pod_state::Retry;
 use rubelet_lifecycle::status::StartFailure;
 use rubelet_model::observation::{ContainerId, ContainerKind, PodObservation};
 use rubelet_ports::{ImageRequest, PodEvent, PresentImage, RuntimeError, RuntimeErrorKind};
+use rubelet_wire::cri::v1::ContainerConfig;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::files::{ContainerFiles, create_container_files, restart_count_from_logs};
@@ -28,7 +29,7 @@ use super::hooks::is_on_node;
 use super::sandbox::{ActiveSandbox, IN_FLIGHT_LOOK, outcome_is_unknown};
 use super::stop::not_found_is_fine;
 use super::volumes::VolumeImages;
-use super::{PodJob, Stop};
+use super::{ASIDE_PATIENCE, PodJob, Stop, giving_way};
 use crate::garbage::{LogLink, link_log, remove_logs};
 use crate::metrics::container_type;
 
@@ -133,7 +134,6 @@ impl PodJob {
             self.work.backoff.step(key.clone(), *exited_at, self.now());
         }
         if let Some(created) = left_created(observation, start, sandbox, &container) {
-            self.take_permit(permit).await?;
             let count = observation
                 .newest_container(&container.name)
                 .map_or(0, |seen| seen.restart_count);
@@ -142,6 +142,7 @@ impl PodJob {
                 .run_created(&container, &created, count, sandbox, permit)
                 .await;
         }
+        self.remove_outdated(observation, start, sandbox).await?;
         let image = match image {
             Some(image) => {
                 let request = ImageRequest {
@@ -169,35 +170,54 @@ impl PodJob {
             Ok(images) => images,
             Err(retry) => return Ok(Err(retry)),
         };
-        self.take_permit(permit).await?;
-        let restart_count = match observation.newest_container(&container.name) {
-            Some(seen) => seen.restart_count.saturating_add(1),
-            None => {
-                let logs = restart_count_from_logs(&self.shared, &self.pod, &container.name);
-                self.read(
-                    format!("a look at the logs of container {}", container.name),
-                    logs,
-                )
-                .await?
-            }
-        };
-        // A try that got no answer keeps its number: the runtime may still be at it, and two must not come of it.
-        let asked = self.work.containers_asked.get(&container.name);
-        let restart_count = asked
-            .filter(|asked| asked.sandbox_id == sandbox.id)
-            .map_or(restart_count, |asked| asked.restart_count.max(restart_count));
-        let start = Start {
+        let mut start = Start {
             container,
             kind: start.kind,
-            restart_count,
+            restart_count: 0,
             observation,
             volume_images,
         };
-        let started = self.create_and_start(&start, sandbox, image, permit).await;
+        let started = self.create_and_start(&mut start, sandbox, image, permit).await;
         if started.is_ok() {
             self.count_image_volumes(&start);
         }
         started
+    }
+
+    /// One that was created from an older definition: if its start got no answer, it may still come to life, beside its successor.
+    async fn remove_outdated(
+        &mut self,
+        observation: &PodObservation,
+        start: &StartContainer,
+        sandbox: &ActiveSandbox,
+    ) -> Result<(), Stop> {
+        let seen = observation.newest_container(&start.name);
+        let is_outdated = start.reason == StartReason::OnlyCreated;
+        let Some(seen) = seen.filter(|seen| is_outdated && seen.sandbox_id == sandbox.id) else {
+            return Ok(());
+        };
+        let writer = Arc::clone(&self.ports().runtime_writer);
+        let removal = writer.remove_container(seen.id.as_str());
+        let what = format!("the runtime to remove container {} of before", start.name);
+        not_found_is_fine(self.write(what, removal).await?).map_err(|error| self.runtime_failed(&error))
+    }
+
+    /// How often the container was started before.
+    async fn restart_count(&self, start: &Start<'_>, sandbox: &ActiveSandbox) -> Result<u32, Stop> {
+        let name = &start.container.name;
+        let restart_count = match start.observation.newest_container(name) {
+            Some(seen) => seen.restart_count.saturating_add(1),
+            None => {
+                let logs = restart_count_from_logs(&self.shared, &self.pod, name);
+                self.read(format!("a look at the logs of container {name}"), logs)
+                    .await?
+            }
+        };
+        // A try that got no answer keeps its number: the runtime may still be at it, and two must not come of it.
+        let asked = self.work.containers_asked.get(name);
+        Ok(asked
+            .filter(|asked| asked.sandbox_id == sandbox.id)
+            .map_or(restart_count, |asked| asked.restart_count.max(restart_count)))
     }
 
     /// What became of the container's image volumes.
@@ -219,13 +239,6 @@ impl PodJob {
         }
     }
 
-    async fn take_permit(&self, permit: &mut Option<OwnedSemaphorePermit>) -> Result<(), Stop> {
-        if permit.is_none() {
-            *permit = Some(self.permit().await?);
-        }
-        Ok(())
-    }
-
     pub(super) async fn pull(
         &mut self,
         container: &Container,
@@ -234,7 +247,7 @@ impl PodJob {
         let request = ImageRequest {
             pod: Arc::clone(&self.pod),
             container: container.clone(),
-            sandbox_config: Some(self.config_of(sandbox)?),
+            sandbox_config: Some(self.config_of(sandbox).await?),
         };
         let provider = Arc::clone(&self.ports().images);
         let what = format!(
@@ -277,21 +290,22 @@ impl PodJob {
     }
 
     /// The same, with the event that upstream records for it.
-    fn refuse(&mut self, name: &str, reason: &str, message: &str, retry: Retry) -> Started {
+    fn refuse(&mut self, name: &str, reason: &str, message: &str, retry: Retry) -> Retry {
         let event = PodEvent::warning("Failed", format!("Error: {message}"));
         self.record(event.of_container(name));
         self.start_failed(name, reason, message);
-        Err(retry)
+        retry
     }
 
-    async fn create_and_start(
+    /// Everything that the container needs before the runtime is asked for it.
+    async fn prepare(
         &mut self,
-        start: &Start<'_>,
-        sandbox: &mut ActiveSandbox,
+        start: &mut Start<'_>,
+        sandbox: &ActiveSandbox,
         image: PresentImage,
-        permit: &mut Option<OwnedSemaphorePermit>,
-    ) -> Result<Started, Stop> {
+    ) -> Result<Result<ContainerConfig, Retry>, Stop> {
         const CONFIG_ERROR: &str = "CreateContainerConfigError";
+        start.restart_count = self.restart_count(start, sandbox).await?;
         let name = start.container.name.clone();
         self.ensure_place().await?;
         self.ensure_own_users().await?;
@@ -299,20 +313,30 @@ impl PodJob {
         let files = create_container_files(&shared, &self.pod, &self.uid, &start.container, &sandbox.ips);
         let files = match self.read(format!("the files of container {name}"), files).await? {
             Ok(files) => files,
-            Err(error) => return Ok(self.refuse(&name, CONFIG_ERROR, &error.to_string(), Retry::Later)),
+            Err(error) => {
+                let text = error.to_string();
+                return Ok(Err(self.refuse(&name, CONFIG_ERROR, &text, Retry::Later)));
+            }
         };
         let variables = match self.variables(&start.container).await? {
             Ok(variables) => variables,
             Err(problem) => {
                 let soon = Retry::At(self.now().plus(IN_FLIGHT_LOOK));
-                return Ok(self.refuse(&name, CONFIG_ERROR, &problem, soon));
+                return Ok(Err(self.refuse(&name, CONFIG_ERROR, &problem, soon)));
             }
         };
         let mounts =
             self.container_mounts(&start.container, start.volume_images.clone(), sandbox, &variables);
         let mounts = match mounts.await? {
             Ok(mounts) => mounts,
-            Err(failure) => return Ok(self.refuse(&name, CONFIG_ERROR, &failure.message, Retry::Later)),
+            Err(failure) => {
+                return Ok(Err(self.refuse(
+                    &name,
+                    CONFIG_ERROR,
+                    &failure.message,
+                    Retry::Later,
+                )));
+            }
         };
         let inputs = ContainerInputs {
             mounts,
@@ -321,13 +345,29 @@ impl PodJob {
             service_environment: variables.services,
             ..self.inputs(start, sandbox, image, files)
         };
-        let config = match container_config(&self.pod, &start.container, &shared.settings.node, &inputs) {
+        let config = container_config(&self.pod, &start.container, &shared.settings.node, &inputs);
+        Ok(config.map_err(|error| self.refuse(&name, CONFIG_ERROR, &error.to_string(), Retry::Later)))
+    }
+
+    async fn create_and_start(
+        &mut self,
+        start: &mut Start<'_>,
+        sandbox: &mut ActiveSandbox,
+        image: PresentImage,
+        permit: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<Started, Stop> {
+        let name = start.container.name.clone();
+        let clock = Arc::clone(&self.ports().clock);
+        let prepared = self.prepare(start, sandbox, image);
+        let config = match giving_way(clock.as_ref(), permit, ASIDE_PATIENCE, prepared).await? {
             Ok(config) => config,
-            Err(error) => return Ok(self.refuse(&name, CONFIG_ERROR, &error.to_string(), Retry::Later)),
+            Err(retry) => return Ok(Err(retry)),
         };
+        let sandbox_config = self.config_of(sandbox);
+        let sandbox_config = giving_way(clock.as_ref(), permit, ASIDE_PATIENCE, sandbox_config).await?;
+        self.take_permit(permit).await?;
         self.check_cancelled()?;
-        let sandbox_config = self.config_of(sandbox)?;
-        let writer = Arc::clone(&shared.ports.runtime_writer);
+        let writer = Arc::clone(&self.ports().runtime_writer);
         let asked_at = self.now();
         let create = writer.create_container(sandbox.id.as_str(), config, sandbox_config);
         let what = format!("the runtime to create container {name}");
@@ -339,6 +379,7 @@ impl PodJob {
                 ContainerId::new(id)
             }
             Err(error) => {
+                permit.take();
                 let asked = InFlightContainer {
                     name: name.clone(),
                     sandbox_id: sandbox.id.clone(),
@@ -379,6 +420,7 @@ impl PodJob {
             restart_count: start.restart_count,
             hash: container_hash(&start.container),
             pod_ips: self.addresses_in(sandbox),
+            host_ips: self.host_ips(),
             hosts_file: files.hosts_file,
             termination_message_file: files.termination_message_file,
             target_container_id: target,
@@ -391,14 +433,7 @@ impl PodJob {
     fn addresses_in(&self, sandbox: &ActiveSandbox) -> Vec<String> {
         let is_nodes = sandbox.ips.is_empty() && is_on_node(&self.pod) && self.shared.ports.api.is_some();
         match is_nodes {
-            true => self
-                .shared
-                .settings
-                .node
-                .node_ips
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            true => self.host_ips().iter().map(ToString::to_string).collect(),
             false => sandbox.ips.clone(),
         }
     }
@@ -428,9 +463,7 @@ impl PodJob {
                 self.work.containers_asked.entry(name.clone()).or_insert(asked);
             }
             let retry = self.retry_after(error);
-            return Ok(self
-                .refuse(&name, CREATE_ERROR, error.message(), retry)
-                .map(|()| None));
+            return Ok(Err(self.refuse(&name, CREATE_ERROR, error.message(), retry)));
         }
         let first = self.work.containers_asked.get(&name);
         if let Some(first) = first.filter(|first| first.restart_count == asked.restart_count) {
@@ -455,13 +488,11 @@ impl PodJob {
                     return Err(self.runtime_failed(&error));
                 }
                 self.work.containers_asked.remove(&name);
-                Ok(self
-                    .refuse(&name, CREATE_ERROR, error.message(), soon)
-                    .map(|()| None))
+                Ok(Err(self.refuse(&name, CREATE_ERROR, error.message(), soon)))
             }
-            ContainerRecovery::Wait { .. } | ContainerRecovery::Retry => Ok(self
-                .refuse(&name, CREATE_ERROR, error.message(), soon)
-                .map(|()| None)),
+            ContainerRecovery::Wait { .. } | ContainerRecovery::Retry => {
+                Ok(Err(self.refuse(&name, CREATE_ERROR, error.message(), soon)))
+            }
         }
     }
 
@@ -475,6 +506,7 @@ impl PodJob {
         permit: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<Started, Stop> {
         let name = container.name.as_str();
+        self.take_permit(permit).await?;
         // A pod that has to end meanwhile starts nothing any more, whatever has been made for it.
         self.check_cancelled()?;
         let writer = Arc::clone(&self.ports().runtime_writer);
@@ -487,12 +519,19 @@ impl PodJob {
                 self.work.start_failures.remove(name);
                 self.work.containers_asked.remove(name);
                 self.restarted |= restart_count > 0;
-                self.link_log(name, id, restart_count).await;
+                let clock = Arc::clone(&self.ports().clock);
+                let linked = self.link_log(name, id, restart_count);
+                giving_way(clock.as_ref(), permit, ASIDE_PATIENCE, linked).await;
                 self.run_post_start(container, id, sandbox, permit).await
             }
             Err(error) => {
                 let retry = self.retry_after(&error);
-                Ok(self.refuse(name, "RunContainerError", error.message(), retry))
+                Ok(Err(self.refuse(
+                    name,
+                    "RunContainerError",
+                    error.message(),
+                    retry,
+                )))
             }
         }
     }

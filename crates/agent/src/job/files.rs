@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, HostAlias, Pod};
 use rubelet_lifecycle::configuration::hostname::pod_hostname;
-use rubelet_lifecycle::configuration::{ConfigurationError, hosts_file, log_paths};
+use rubelet_lifecycle::configuration::{ConfigurationError, ResolvConf, hosts_file, log_paths, resolv_conf};
 use rubelet_model::observation::PodUid;
 use rubelet_ports::FileError;
 use thiserror::Error;
@@ -112,6 +112,22 @@ async fn hosts_content(shared: &Shared, pod: &Pod, pod_ips: &[String]) -> Result
     }
     let hostname = pod_hostname(pod, &shared.settings.node.cluster_domain)?;
     Ok(hosts_file::content(pod_ips, &hostname, aliases).into_bytes())
+}
+
+/// The node's resolver file as it is now. The error is for people.
+pub(super) async fn read_resolver_file(shared: &Shared) -> Result<Option<ResolvConf>, String> {
+    let Some(path) = &shared.settings.node.resolver_file else {
+        return Ok(None);
+    };
+    let read = shared
+        .ports
+        .file_reader
+        .read(path, resolv_conf::MAX_LENGTH_BYTES as u64);
+    let content = read.await.map_err(|error| error.to_string())?;
+    let parsed = ResolvConf::parse(&String::from_utf8_lossy(&content));
+    parsed
+        .map(Some)
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// How often the container was restarted according to its log files, when the runtime does not know it any more.

@@ -3,6 +3,7 @@
 //! Owns the calls and what is told of them; what a hook is, and its words, is decided by `lifecycle::hooks`. A hook may take
 //! as long as it likes, so that nobody runs one while holding a turn at the runtime.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -223,8 +224,13 @@ impl PodJob {
         if let Some(ip) = ips.first() {
             return Some(ip.clone());
         }
-        let node = self.shared.settings.node.node_ips.first();
-        node.filter(|_| is_on_node(&self.pod)).map(ToString::to_string)
+        let is_nodes = is_on_node(&self.pod);
+        is_nodes.then(|| self.host_ips().first().map(ToString::to_string))?
+    }
+
+    /// The node's addresses as they are now.
+    pub(super) fn host_ips(&self) -> Vec<IpAddr> {
+        self.ports().node.host_ips.host_ips()
     }
 }
 

@@ -22,7 +22,7 @@ mod volumes;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -33,7 +33,7 @@ use rubelet_lifecycle::pod_state::{Job, Outcome, Retry};
 use rubelet_lifecycle::status::{Eviction, StartFailures};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, PodUid, ProbeResults};
-use rubelet_ports::{Moment, PodEvent, RuntimeError, RuntimeErrorKind};
+use rubelet_ports::{Clock, Moment, PodEvent, RuntimeError, RuntimeErrorKind};
 use rubelet_wire::cri::v1::UserNamespace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
@@ -52,6 +52,9 @@ const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a call keeps others from starting. One that takes longer waits for something else than the processors.
 const PERMIT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long something else than the runtime keeps others from starting: files and objects that are at hand take less.
+const ASIDE_PATIENCE: Duration = Duration::from_millis(200);
 
 /// How soon a call is tried again after the runtime hung up.
 const RUNTIME_RETRY: Duration = Duration::from_secs(1);
@@ -117,6 +120,24 @@ impl PodWork {
     }
 }
 
+impl PodWork {
+    /// What a job leaves that panicked. What was only worked out is worked out anew: it may be what the panic came from.
+    pub(crate) fn after_panic(self, settings: &AgentSettings, now: Moment) -> Self {
+        Self {
+            backoff: self.backoff,
+            is_new_incarnation: self.is_new_incarnation,
+            is_reborn: self.is_reborn,
+            sandbox_asked: self.sandbox_asked,
+            containers_asked: self.containers_asked,
+            farewells: self.farewells,
+            ..Self::new(settings, now)
+        }
+    }
+}
+
+/// Where a job leaves what it knows of its pod, however it ends.
+pub(crate) type WorkLeft = Arc<Mutex<Option<PodWork>>>;
+
 /// Something that a job tells before it is done.
 pub(crate) struct Progress {
     pub(crate) uid: PodUid,
@@ -125,7 +146,6 @@ pub(crate) struct Progress {
 
 /// What a job leaves behind.
 pub(crate) struct Report {
-    pub(crate) work: PodWork,
     pub(crate) outcome: Outcome,
     /// Whether a container was started that had a predecessor.
     pub(crate) restarted: bool,
@@ -148,6 +168,7 @@ pub(crate) struct PodJob {
     pub(crate) pod: Arc<Pod>,
     pub(crate) qos_class: &'static str,
     pub(crate) work: PodWork,
+    pub(crate) work_left: WorkLeft,
     pub(crate) waits: Waits,
     pub(crate) recorder: FlightRecorder,
     /// Becomes true when the job should end early.
@@ -171,6 +192,16 @@ pub(crate) struct PodJob {
     pub(crate) startup: Arc<StartupTimes>,
 }
 
+impl Drop for PodJob {
+    /// Also when it panics.
+    fn drop(&mut self) {
+        let nothing = PodWork::new(&self.shared.settings, self.work.acted_at);
+        let work = std::mem::replace(&mut self.work, nothing);
+        let mut left = self.work_left.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = Some(work);
+    }
+}
+
 impl PodJob {
     /// Runs to the end. That it is over is told to the observer by whoever gets the report, also when there is none.
     pub(crate) async fn run(mut self, job: Job) -> Report {
@@ -190,10 +221,9 @@ impl PodJob {
             Err(Stop::Failed(retry)) => Outcome::Failed(retry),
         };
         Report {
-            work: self.work,
             outcome,
             restarted: self.restarted,
-            seen: self.seen,
+            seen: self.seen.take(),
         }
     }
 
@@ -285,16 +315,8 @@ impl PodJob {
         what: impl Into<String>,
         call: impl Future<Output = Result<T, RuntimeError>>,
     ) -> Result<Result<T, RuntimeError>, Stop> {
-        let patience = self.shared.ports.clock.sleep(PERMIT_PATIENCE);
-        let call = async {
-            match select(std::pin::pin!(call), patience).await {
-                Either::Left((result, _)) => result,
-                Either::Right(((), call)) => {
-                    permit.take();
-                    call.await
-                }
-            }
-        };
+        let clock = Arc::clone(&self.shared.ports.clock);
+        let call = giving_way(clock.as_ref(), permit, PERMIT_PATIENCE, call);
         self.write(what, call).await
     }
 
@@ -307,7 +329,14 @@ impl PodJob {
                 self.seen = Some(Arc::clone(&observation));
                 Ok(observation)
             }
-            Err(error) => Err(self.runtime_failed(&error)),
+            Err(error) => {
+                // An orphan has nobody who would read it.
+                if self.pod.spec.is_some() {
+                    let text = format!("error determining status: {error}");
+                    self.record(PodEvent::warning("FailedSync", text));
+                }
+                Err(self.runtime_failed(&error))
+            }
         }
     }
 
@@ -320,6 +349,25 @@ impl PodJob {
             self.waits.succeeded();
         }
         Ok(())
+    }
+}
+
+/// Waits for something while others may be kept from starting, and gives the permit away when it takes long.
+async fn giving_way<T>(
+    clock: &dyn Clock,
+    permit: &mut Option<OwnedSemaphorePermit>,
+    patience: Duration,
+    future: impl Future<Output = T>,
+) -> T {
+    if permit.is_none() {
+        return future.await;
+    }
+    match select(std::pin::pin!(future), clock.sleep(patience)).await {
+        Either::Left((result, _)) => result,
+        Either::Right(((), future)) => {
+            permit.take();
+            future.await
+        }
     }
 }
 

@@ -11,9 +11,8 @@ use k8s_openapi::api::core::v1::Container;
 use rubelet_lifecycle::configuration::environment::EnvFiles;
 use rubelet_lifecycle::configuration::object_variables::{EnvObjects, ObjectProblem, env_references};
 use rubelet_lifecycle::configuration::service_variables::service_variables;
-use rubelet_lifecycle::pod_state::Retry;
 use rubelet_lifecycle::status::is_static_pod;
-use rubelet_ports::{ObjectFailure, PodEvent, PodObjects, within};
+use rubelet_ports::{ObjectFailure, PodObjects, within};
 
 use super::{PodJob, Stop};
 
@@ -111,16 +110,24 @@ impl PodJob {
 
     /// What the runtime calls the pod's class; empty is its default.
     pub(super) async fn runtime_handler(&mut self) -> Result<String, Stop> {
+        match self.find_runtime_handler().await? {
+            Ok(handler) => Ok(handler),
+            Err(problem) => Err(self.without_sandbox(&problem)),
+        }
+    }
+
+    /// The same. The inner answer is why it is not known.
+    pub(super) async fn find_runtime_handler(&mut self) -> Result<Result<String, String>, Stop> {
         let class = self
             .pod
             .spec
             .as_ref()
             .and_then(|spec| spec.runtime_class_name.clone());
         let Some(class) = class.filter(|class| !class.is_empty()) else {
-            return Ok(String::new());
+            return Ok(Ok(String::new()));
         };
         if let Some(handler) = &self.work.runtime_handler {
-            return Ok(handler.clone());
+            return Ok(Ok(handler.clone()));
         }
         let found = match self.ports().objects.clone() {
             Some(objects) => {
@@ -129,18 +136,15 @@ impl PodJob {
             }
             None => Err(ObjectFailure::Unavailable("there is no API server".to_owned())),
         };
-        let problem = match found {
+        Ok(match found {
             Ok(class) => {
                 self.work.runtime_handler = Some(class.handler.clone());
-                return Ok(class.handler.clone());
+                Ok(class.handler.clone())
             }
-            Err(ObjectFailure::NotFound(text)) => text,
-            Err(ObjectFailure::Unavailable(text)) => format!("failed to lookup RuntimeClass {class}: {text}"),
-        };
-        self.record(PodEvent::warning(
-            "FailedCreatePodSandBox",
-            format!("Failed to create pod sandbox: {problem}"),
-        ));
-        Err(self.fail(problem, Retry::Later))
+            Err(ObjectFailure::NotFound(text)) => Err(text),
+            Err(ObjectFailure::Unavailable(text)) => {
+                Err(format!("failed to lookup RuntimeClass {class}: {text}"))
+            }
+        })
     }
 }

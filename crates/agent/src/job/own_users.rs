@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rubelet_lifecycle::configuration::namespaces::has_own_users;
 use rubelet_lifecycle::pod_state::Retry;
-use rubelet_ports::PodEvent;
 
 use super::{PodJob, Stop};
 use crate::runtime_health;
@@ -19,8 +18,9 @@ impl PodJob {
         if !self.wants_own_users() || self.work.own_users.is_some() {
             return Ok(());
         }
-        if let Some(problem) = runtime_health::user_namespace_problem(&self.shared.health) {
-            return Err(self.without_own_users(&problem));
+        let handler = self.runtime_handler().await?;
+        if let Some(problem) = runtime_health::user_namespace_problem(&self.shared.health, &handler) {
+            return Err(self.without_sandbox(&problem));
         }
         let shared = Arc::clone(&self.shared);
         // Not dropped halfway by a cancellation: the record has to be on disk when the range is believed to be the pod's.
@@ -30,14 +30,8 @@ impl PodJob {
                 self.work.own_users = Some(record.namespace());
                 Ok(())
             }
-            Err(error) => Err(self.without_own_users(&format!("create user namespace: {error}"))),
+            Err(error) => Err(self.without_sandbox(&format!("create user namespace: {error}"))),
         }
-    }
-
-    fn without_own_users(&self, problem: &str) -> Stop {
-        let text = format!("Failed to create pod sandbox: {problem}");
-        self.record(PodEvent::warning("FailedCreatePodSandBox", text));
-        self.fail(problem, Retry::Later)
     }
 
     /// Lets go of the range; another pod may have it.

@@ -19,10 +19,10 @@ use rubelet_wire::cri::v1::PodSandboxConfig;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::container::PresentImages;
-use super::files::create_pod_directories;
+use super::files::{create_pod_directories, read_resolver_file};
 use super::hooks::is_on_node;
 use super::stop::not_found_is_fine;
-use super::{PodJob, Stop};
+use super::{ASIDE_PATIENCE, PERMIT_PATIENCE, PodJob, Stop, giving_way};
 
 /// How long until a call that nobody waits for any more is looked for again.
 pub(super) const IN_FLIGHT_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub(super) fn outcome_is_unknown(error: &RuntimeError) -> bool {
 
 impl PodJob {
     /// Starts against the runtime go through one limiter: more at a time make none of them faster.
-    pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit, Stop> {
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, Stop> {
         let permit = Arc::clone(&self.shared.starts).acquire_owned();
         match self.read("its turn to start at the runtime", permit).await? {
             Ok(permit) => Ok(permit),
@@ -66,25 +66,38 @@ impl PodJob {
         }
     }
 
-    fn make_config(&self, attempt: u32) -> Result<Sandbox, Stop> {
-        let inputs = SandboxInputs {
-            attempt,
-            own_users: self.work.own_users.clone(),
-            ..SandboxInputs::default()
+    pub(super) async fn take_permit(&self, permit: &mut Option<OwnedSemaphorePermit>) -> Result<(), Stop> {
+        if permit.is_none() {
+            *permit = Some(self.permit().await?);
+        }
+        Ok(())
+    }
+
+    async fn make_config(&self, attempt: u32) -> Result<Sandbox, Stop> {
+        let resolver = read_resolver_file(&self.shared);
+        let inputs = match self.read("the node's resolver file", resolver).await? {
+            Ok(resolver) => SandboxInputs {
+                attempt,
+                own_users: self.work.own_users.clone(),
+                resolver,
+                ..SandboxInputs::default()
+            },
+            Err(problem) => return Err(self.without_sandbox(&problem)),
         };
-        sandbox_config(&self.pod, &self.shared.settings.node, &inputs).map_err(|error| {
-            self.record(PodEvent::warning(
-                "FailedCreatePodSandBox",
-                format!("Failed to create pod sandbox: {error}"),
-            ));
-            self.fail(error.to_string(), Retry::Later)
-        })
+        let made = sandbox_config(&self.pod, &self.shared.settings.node, &inputs);
+        made.map_err(|error| self.without_sandbox(&error.to_string()))
+    }
+
+    pub(super) fn without_sandbox(&self, problem: &str) -> Stop {
+        let text = format!("Failed to create pod sandbox: {problem}");
+        self.record(PodEvent::warning("FailedCreatePodSandBox", text));
+        self.fail(problem, Retry::Later)
     }
 
     /// The configuration that the sandbox was made with.
-    pub(super) fn config_of(&self, sandbox: &mut ActiveSandbox) -> Result<PodSandboxConfig, Stop> {
+    pub(super) async fn config_of(&self, sandbox: &mut ActiveSandbox) -> Result<PodSandboxConfig, Stop> {
         if sandbox.config.is_none() {
-            sandbox.config = Some(self.make_config(sandbox.attempt)?.config);
+            sandbox.config = Some(self.make_config(sandbox.attempt).await?.config);
         }
         Ok(sandbox.config.clone().unwrap_or_default())
     }
@@ -147,9 +160,15 @@ impl PodJob {
         }
         let handler = self.runtime_handler().await?;
         self.work.has_place = false;
-        self.ensure_place().await?;
-        self.ensure_own_users().await?;
-        let Sandbox { config, warnings } = self.make_config(change.attempt)?;
+        self.take_permit(permit).await?;
+        let clock = Arc::clone(&self.ports().clock);
+        let place = async {
+            self.ensure_place().await?;
+            self.ensure_own_users().await?;
+            self.make_config(change.attempt).await
+        };
+        let made = giving_way(clock.as_ref(), permit, ASIDE_PATIENCE, place).await?;
+        let Sandbox { config, warnings } = made;
         for warning in warnings {
             self.record(PodEvent::warning(warning.reason(), warning.message()));
         }
@@ -161,6 +180,7 @@ impl PodJob {
                 None => PresentImages::new(),
             }
         };
+        self.take_permit(permit).await?;
         let asked_at = self.now();
         let both = async {
             let (result, images) = join(call, images).await;
@@ -170,12 +190,14 @@ impl PodJob {
         let (id, images) = match self.write_permitted(permit, what, both).await? {
             Ok((id, images)) => (SandboxId::new(id), images),
             Err(error) => {
+                permit.take();
                 let id = self.sandbox_failed(change, asked_at, error).await?;
                 (id, PresentImages::new())
             }
         };
         self.work.sandbox_asked = None;
-        let ips = self.sandbox_ips(&id).await?;
+        let ips = self.sandbox_ips(&id);
+        let ips = giving_way(clock.as_ref(), permit, PERMIT_PATIENCE, ips).await?;
         let mut sandbox = ActiveSandbox::new(id, change.attempt, ips);
         sandbox.config = Some(config);
         Ok((sandbox, images))

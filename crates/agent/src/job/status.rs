@@ -31,11 +31,7 @@ impl PodJob {
         let mirror = self.mirror_status();
         // Without an API server upstream shows no addresses of the node either.
         let has_api = self.shared.ports.api.is_some();
-        let host_ips = if has_api {
-            settings.node.node_ips.as_slice()
-        } else {
-            &[]
-        };
+        let host_ips = if has_api { self.host_ips() } else { Vec::new() };
         let inputs = StatusInputs {
             pod: &self.pod,
             observation,
@@ -55,7 +51,7 @@ impl PodJob {
                 recursive_read_only: self.supports_recursive_read_only(),
             },
             node: NodeFacts {
-                host_ips,
+                host_ips: &host_ips,
                 prefers_ipv6: settings
                     .node
                     .node_ips
@@ -92,6 +88,7 @@ impl PodJob {
         for refusal in refused {
             tracing::warn!(pod = %self.uid, %refusal, "A change of the pod's status was dropped");
             self.recorder.note(self.now(), refusal.to_string());
+            self.shared.ports.metrics.refused_statuses.inc();
         }
         self.shared.ports.probes.probe_now(&self.uid, &probe_now);
         self.published_at = self.shared.ports.clock.moment();

@@ -29,6 +29,7 @@ impl PodJob {
         self.hold_cgroup();
         self.register_objects();
         self.runtime_is_ready().await?;
+        self.find_mount_handler().await?;
         if self.work.is_new_incarnation {
             self.forget_incarnation().await?;
             self.work.has_place = false;
@@ -209,7 +210,6 @@ impl PodJob {
                     self.remove_container(observation, id, name, *reason).await?;
                 }
                 Action::CreateSandbox(change) => {
-                    permit = Some(self.permit().await?);
                     // Whether the images are there is asked for while the sandbox is being made.
                     let ask = present.take();
                     let created;

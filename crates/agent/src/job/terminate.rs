@@ -62,8 +62,9 @@ impl PodJob {
             self.publish(&observation, true).await;
         }
         self.ports().images.forget_pod(&self.uid);
-        self.tear_down_volumes().await?;
+        // Before the volumes, which may fail to go for long: nothing here asks for objects any more.
         self.unregister_objects();
+        self.tear_down_volumes().await?;
         self.release_own_users().await?;
         self.remove_cgroup().await?;
         self.publish_end().await;

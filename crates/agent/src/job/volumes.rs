@@ -19,7 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::objects::Variables;
 use super::sandbox::ActiveSandbox;
-use super::{PodJob, Stop};
+use super::{PERMIT_PATIENCE, PodJob, Stop, giving_way};
 
 /// The images of a container's image volumes, by volume.
 pub(super) type VolumeImages = BTreeMap<String, ImageSpec>;
@@ -28,6 +28,15 @@ pub(super) type VolumeImages = BTreeMap<String, ImageSpec>;
 pub(super) fn needs_volumes(plan: &Plan) -> bool {
     let makes_sandbox = |action: &Action| matches!(action, Action::CreateSandbox(_));
     plan.starts().next().is_some() || plan.actions.iter().any(makes_sandbox)
+}
+
+fn asks_for_recursive_read_only(pod: &Pod) -> bool {
+    let containers = pod.spec.iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        init.chain(&spec.containers)
+    });
+    let mut mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
+    mounts.any(|mount| mount.recursive_read_only.is_some())
 }
 
 fn retry_of(failure: &VolumeFailure) -> Retry {
@@ -47,6 +56,16 @@ impl PodJob {
         let handler = self.work.runtime_handler.as_deref().unwrap_or_default();
         let features = health.handlers.get(handler);
         features.is_some_and(|features| features.recursive_read_only_mounts)
+    }
+
+    /// Finds out what that depends on, where a mount asks for it: a restart has forgotten it. What cannot be had counts as no.
+    pub(super) async fn find_mount_handler(&mut self) -> Result<(), Stop> {
+        if asks_for_recursive_read_only(&self.pod)
+            && let Err(problem) = self.find_runtime_handler().await?
+        {
+            tracing::debug!(pod = %self.uid, problem, "The pod's runtime handler is not known");
+        }
+        Ok(())
     }
 
     /// Makes sure of the pod's volumes, and brings files that follow its definition up to date.
@@ -89,7 +108,9 @@ impl PodJob {
             };
             let provider = Arc::clone(&self.ports().images);
             let what = format!("a look at the image of volume {}", volume.volume);
-            let image = match self.read(what, provider.present(&request)).await? {
+            let clock = Arc::clone(&self.ports().clock);
+            let look = self.read(what, provider.present(&request));
+            let image = match giving_way(clock.as_ref(), permit, PERMIT_PATIENCE, look).await? {
                 Some(image) => {
                     provider.record_present(&request);
                     image
@@ -167,6 +188,7 @@ impl PodJob {
             container_demand: &container_demand,
             node: &self.shared.settings.node,
             pod_ips,
+            host_ips: &self.host_ips(),
             services: &variables.services,
             files: &variables.files,
             objects: &variables.objects,

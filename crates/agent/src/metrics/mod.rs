@@ -30,6 +30,8 @@ pub struct AgentMetrics {
     /// Of the last search of the whole node.
     pub(crate) orphans_cleaned: IntGauge,
     pub(crate) orphans_kept: IntGauge,
+    /// Ours alone.
+    pub(crate) refused_statuses: IntCounter,
 }
 
 impl AgentMetrics {
@@ -53,6 +55,10 @@ impl AgentMetrics {
             orphans_kept: meters.gauge(
                 "kubelet_orphan_pod_cleaned_volumes_errors",
                 "[ALPHA] Pods that nobody knows whose directories the last search of the node could not remove.",
+            )?,
+            refused_statuses: meters.counter(
+                "rubelet_pod_status_transitions_dropped_total",
+                "[ALPHA] Changes of a pod's status that may not happen and were dropped.",
             )?,
         })
     }

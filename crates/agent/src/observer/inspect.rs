@@ -10,14 +10,14 @@ use futures_util::future::try_join_all;
 use rubelet_lifecycle::configuration::labels;
 use rubelet_lifecycle::configuration::termination_message::{
     MAX_FILE_BYTES, MAX_LOG_BYTES, MAX_LOG_LINES, MessageFile, Source, combined, falls_back_to_log,
-    message_of_file, message_of_log, path_in_container,
+    message_of_cut_log, message_of_file, message_of_log, message_of_log_end, path_in_container,
 };
 use rubelet_lifecycle::observe::{observe_container, observe_sandbox};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{
     ContainerObservation, ContainerState, PodObservation, PodUid, SandboxId, SandboxObservation,
 };
-use rubelet_ports::{FileErrorKind, FileReader, RuntimeError};
+use rubelet_ports::{FileError, FileErrorKind, FileReader, RuntimeError};
 use rubelet_wire::cri::v1;
 
 use crate::settings::AgentPorts;
@@ -25,7 +25,9 @@ use crate::settings::AgentPorts;
 /// Statuses of one pod that are asked for at the same time.
 const STATUSES_IN_FLIGHT: usize = 4;
 /// A log line can be longer than what is kept of it; this much of the file's end is looked at.
-const LOG_END_BYTES: u64 = (MAX_LOG_BYTES * 2 + MAX_LOG_LINES * 64) as u64;
+const LOG_END_BYTES: usize = MAX_LOG_BYTES * 2 + MAX_LOG_LINES * 64;
+/// This much when lines are longer than that. Runtimes cut them at 8 or 16 KiB unless they are told otherwise.
+const LONG_LOG_END_BYTES: usize = 256 << 10;
 
 /// What the runtime has of one pod, by its lists.
 #[derive(Clone, Debug, Default)]
@@ -248,13 +250,26 @@ async fn add_termination_message(files: &dyn FileReader, container: &mut Contain
     };
     let message = match message_of_file(&file, falls_back) {
         Source::Message(message) => message,
-        Source::Log => match files
-            .read_end(Path::new(&container.log_path), LOG_END_BYTES)
-            .await
-        {
-            Ok(log) => message_of_log(&log),
+        Source::Log => match last_words(files, Path::new(&container.log_path)).await {
+            Ok(message) => message,
             Err(error) => format!("the end of the log cannot be read: {error}"),
         },
     };
     exit.message = combined(&exit.message, &message);
+}
+
+/// What the end of a log says.
+async fn last_words(files: &dyn FileReader, log: &Path) -> Result<String, FileError> {
+    let end = files.read_end(log, LOG_END_BYTES as u64).await?;
+    if end.len() < LOG_END_BYTES {
+        return Ok(message_of_log(&end));
+    }
+    if let Some(message) = message_of_log_end(&end) {
+        return Ok(message);
+    }
+    let end = files.read_end(log, LONG_LOG_END_BYTES as u64).await?;
+    if end.len() < LONG_LOG_END_BYTES {
+        return Ok(message_of_log(&end));
+    }
+    Ok(message_of_log_end(&end).unwrap_or_else(|| message_of_cut_log(&end)))
 }

@@ -28,6 +28,10 @@ const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
 /// Pods that are looked at at the same time.
 const LOOKS_IN_FLIGHT: usize = 16;
+/// A look that takes longer waits for something else than its turn at the runtime, and others need not wait for it.
+const SLOW_LOOK: Duration = Duration::from_secs(2);
+/// Slow looks at the same time, beside the others: more than a node has pods by default.
+const SLOW_LOOKS_IN_FLIGHT: usize = 128;
 /// What a look at one pod may take. The runtime's own deadlines are longer; here a stuck pod only loses its turn.
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
 /// What a list of everything may take.
@@ -143,6 +147,12 @@ struct Waiter {
     reply: oneshot::Sender<Look>,
 }
 
+/// How many more looks may begin.
+struct Room {
+    usual: usize,
+    slow: usize,
+}
+
 /// The end of something that the observer waited for.
 enum Done {
     Look {
@@ -158,6 +168,8 @@ enum Done {
     StreamRetry,
     /// It is time to try a look again.
     LookRetry { uid: PodUid },
+    /// A look may be slow by now.
+    SlowLook,
     /// Whoever asked about everything has waited long enough.
     AllPatienceOver,
 }
@@ -171,7 +183,11 @@ pub(crate) struct Observer {
     /// Pods to look at, in order of arrival, with what the last list says of them.
     queue: VecDeque<PodUid>,
     queued: BTreeSet<PodUid>,
-    looking: BTreeSet<PodUid>,
+    /// Since when.
+    looking: BTreeMap<PodUid, Moment>,
+    /// Pods whose look takes long, or did the last time.
+    slow: BTreeSet<PodUid>,
+    is_slow_look_awaited: bool,
     /// How many jobs say so: the end of one and the begin of the next may arrive in any order.
     busy: BTreeMap<PodUid, usize>,
     /// Hints about busy pods, and when the last one came.
@@ -213,7 +229,9 @@ impl Observer {
             waiters: BTreeMap::new(),
             queue: VecDeque::new(),
             queued: BTreeSet::new(),
-            looking: BTreeSet::new(),
+            looking: BTreeMap::new(),
+            slow: BTreeSet::new(),
+            is_slow_look_awaited: false,
             busy: BTreeMap::new(),
             hinted: BTreeMap::new(),
             running: FuturesUnordered::new(),
@@ -327,21 +345,61 @@ impl Observer {
 
     /// Starts as many looks as may run at the same time; at most one per pod.
     fn start_looks(&mut self) {
-        let mut skipped = VecDeque::new();
-        while self.looking.len() < LOOKS_IN_FLIGHT
-            && let Some(uid) = self.queue.pop_front()
-        {
-            if self.looking.contains(&uid) {
-                skipped.push_back(uid);
+        if self.queue.is_empty() {
+            return;
+        }
+        let now = self.ports.clock.moment();
+        let mut room = self.room_for_looks(now);
+        for uid in std::mem::take(&mut self.queue) {
+            let is_slow = self.slow.contains(&uid);
+            let room = if is_slow { &mut room.slow } else { &mut room.usual };
+            if *room == 0 || self.looking.contains_key(&uid) {
+                self.queue.push_back(uid);
                 continue;
             }
+            *room -= 1;
             self.queued.remove(&uid);
-            self.looking.insert(uid.clone());
+            self.looking.insert(uid.clone(), now);
             self.running.push(self.look(uid));
         }
-        while let Some(uid) = skipped.pop_back() {
-            self.queue.push_front(uid);
+        if room.usual == 0 && !self.queue.is_empty() {
+            self.await_slow_look(now);
         }
+    }
+
+    /// How many more looks may run. One that has become slow gives up its place among the others.
+    fn room_for_looks(&mut self, now: Moment) -> Room {
+        let (slow, mut usual): (Vec<_>, Vec<_>) =
+            self.looking.iter().partition(|(uid, _)| self.slow.contains(uid));
+        let mut slow_room = SLOW_LOOKS_IN_FLIGHT.saturating_sub(slow.len());
+        usual.retain(|(uid, began)| {
+            let becomes_slow = slow_room > 0 && now.since(**began) >= SLOW_LOOK;
+            if becomes_slow {
+                slow_room -= 1;
+                self.slow.insert((*uid).clone());
+            }
+            !becomes_slow
+        });
+        Room {
+            usual: LOOKS_IN_FLIGHT.saturating_sub(usual.len()),
+            slow: slow_room,
+        }
+    }
+
+    /// Comes back when the oldest of the usual looks has become slow.
+    fn await_slow_look(&mut self, now: Moment) {
+        let usual = self.looking.iter().filter(|(uid, _)| !self.slow.contains(*uid));
+        let Some(oldest) = usual.map(|(_, began)| *began).min() else {
+            return;
+        };
+        let left = SLOW_LOOK.saturating_sub(now.since(oldest));
+        // What is slow already finds no room; it ends by its limit.
+        if left.is_zero() || std::mem::replace(&mut self.is_slow_look_awaited, true) {
+            return;
+        }
+        let clock = Arc::clone(&self.ports.clock);
+        let wait = async move { clock.sleep(left).await };
+        self.running.push(wait.map(|()| Done::SlowLook).boxed());
     }
 
     fn look(&self, uid: PodUid) -> BoxFuture<'static, Done> {
@@ -421,6 +479,9 @@ impl Observer {
         match done {
             Done::Look { uid, began, result } => {
                 self.looking.remove(&uid);
+                if self.ports.clock.moment().since(began) < SLOW_LOOK {
+                    self.slow.remove(&uid);
+                }
                 self.looked(uid, began, result).await;
             }
             Done::Relist { began, result } => {
@@ -436,6 +497,7 @@ impl Observer {
                 let now = self.ports.clock.moment();
                 self.look_or_remember(uid, now);
             }
+            Done::SlowLook => self.is_slow_look_awaited = false,
             Done::AllPatienceOver => self.answer_all_now(),
         }
         self.tell_first_list().await;

@@ -1,6 +1,6 @@
 //! One pod as the sync loop knows it.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use rubelet_lifecycle::allocation::Allocation;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::explain::is_ready;
 use super::starts::Start;
-use crate::job::PodWork;
+use crate::job::{PodWork, WorkLeft};
 use crate::recorder::FlightRecorder;
 use crate::waits::Waits;
 
@@ -26,8 +26,17 @@ pub(super) struct RunningJob {
     /// The last news of the pod since the job began. The job may have looked before that.
     pub(super) sighted: Option<Arc<PodObservation>>,
     pub(super) began: Moment,
+    pub(super) work_left: WorkLeft,
     /// What the work is, as upstream's metrics call it.
     pub(super) operation: &'static str,
+}
+
+impl RunningJob {
+    /// What the job knew of its pod at its end.
+    pub(super) fn left(&self) -> Option<PodWork> {
+        let mut left = self.work_left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.take()
+    }
 }
 
 pub(super) struct Entry {

@@ -40,7 +40,7 @@ use rubelet_resources::{PodDemand, qos_class};
 use tokio::sync::{mpsc, watch};
 
 use crate::garbage::{GarbageCollector, GarbagePorts, GarbageScope, GarbageSettings};
-use crate::job::{PodJob, PodWork, Progress, Report, Shared};
+use crate::job::{PodJob, PodWork, Progress, Report, Shared, WorkLeft};
 use crate::metrics::static_label;
 use crate::observer::{Sighting, same_facts};
 use crate::recorder::FlightRecorder;
@@ -494,11 +494,13 @@ impl Pods {
             return;
         };
         let (cancel, cancelled) = watch::channel(false);
+        let work_left = WorkLeft::default();
         entry.job = Some(RunningJob {
             number,
             cancel,
             sighted: None,
             began: moment,
+            work_left: Arc::clone(&work_left),
             operation: entry.start.job_begins(job, &entry.pod, now, metrics),
         });
         if let Some(at) = entry.wake_at.take() {
@@ -511,6 +513,7 @@ impl Pods {
             pod: Arc::clone(&entry.pod),
             qos_class: entry.qos_class,
             work: work.unwrap_or_else(|| PodWork::new(&self.shared.settings, moment)),
+            work_left,
             waits: entry.waits.clone(),
             recorder: entry.recorder.clone(),
             cancel: cancelled,
@@ -550,23 +553,21 @@ impl Pods {
         let Some(entry) = self.pods.get_mut(&done.uid) else {
             return;
         };
-        if entry.job.as_ref().is_none_or(|job| job.number != done.number) {
+        let Some(job) = entry.job.take_if(|job| job.number == done.number) else {
             return;
-        }
-        let sighted = entry.job.take().and_then(|job| {
-            let durations = &self.shared.ports.metrics.jobs.durations;
-            let took = moment.since(job.began);
-            durations
-                .with_label_values(&[job.operation])
-                .observe(took.as_secs_f64());
-            job.sighted
-        });
+        };
+        let durations = &self.shared.ports.metrics.jobs.durations;
+        let took = moment.since(job.began);
+        durations
+            .with_label_values(&[job.operation])
+            .observe(took.as_secs_f64());
+        let work = job.left();
         entry.resting_since = Some(now);
         let mut is_behind = false;
         let outcome = match done.result {
             Ok(report) => {
-                entry.work = Some(report.work);
-                is_behind = match (&sighted, &report.seen) {
+                entry.work = work;
+                is_behind = match (&job.sighted, &report.seen) {
                     (Some(sighted), Some(seen)) => !same_facts(sighted, seen),
                     (sighted, None) => sighted.is_some(),
                     (None, Some(_)) => false,
@@ -580,7 +581,9 @@ impl Pods {
                 tracing::error!(pod = %done.uid, error = %panic, "A defect in rubelet: this pod is tried again later");
                 entry.recorder.note(now, panic.to_string());
                 entry.waits.failed(panic.to_string());
-                let mut work = PodWork::new(&self.shared.settings, moment);
+                let settings = &self.shared.settings;
+                let work = work.map(|work| work.after_panic(settings, moment));
+                let mut work = work.unwrap_or_else(|| PodWork::new(settings, moment));
                 work.status = entry.derived.as_deref().cloned();
                 entry.work = Some(work);
                 Outcome::Failed(Retry::Later)

@@ -34,7 +34,9 @@ impl Pods {
                 let _ = reply.send(self.pods_to_run());
             }
             Query::Record(uid, reply) => {
-                let record = self.pods.get(&uid).map(|entry| entry.recorder.record(&entry.pod));
+                let gates = self.shared.settings.status_gates.restart;
+                let entry = self.pods.get(&uid);
+                let record = entry.map(|entry| entry.recorder.record(&entry.pod, gates));
                 let _ = reply.send(record.map(Box::new));
             }
             Query::Census(reply) => {

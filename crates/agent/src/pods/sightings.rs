@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::pod_state::{Event, Job, MIN_GRACE_SECONDS, PodFacts, PodState, UpdateKind};
+use rubelet_lifecycle::status::is_static_pod;
 use rubelet_model::observation::PodUid;
 
 use super::Pods;
-use super::entry::{full_name, is_waiting, lives, pod_of};
+use super::entry::{full_name, full_name_of, is_waiting, lives, pod_of};
 use crate::observer::Sighting;
 
 impl Pods {
@@ -100,11 +101,18 @@ impl Pods {
         let Some(observation) = self.seen.get(uid).filter(|seen| lives(seen)).cloned() else {
             return;
         };
+        let name = full_name(&observation.name, &observation.namespace);
+        let mut desired = self.desired.values().filter(|pod| is_static_pod(pod));
+        let why = if desired.any(|pod| full_name_of(pod) == name) {
+            "Another kubelet, or another version of its manifest, made this static pod under another UID; it is replaced"
+        } else {
+            "This pod has no place here; it is stopped"
+        };
         tracing::info!(
             namespace = observation.namespace,
             pod = observation.name,
             %uid,
-            "This pod has no place here; it is stopped"
+            "{why}"
         );
         self.shared.ports.metrics.jobs.orphans.inc();
         let known = self.admission.take_departed(uid);

@@ -7,6 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use rubelet_model::observation::PodUid;
+use rubelet_sim::volumes::VolumeFaults;
 use serde_json::json;
 
 use crate::bed::{Bed, PodText, SOON};
@@ -150,4 +151,26 @@ fn a_runtime_class_names_the_handler() {
         holds(&bed.api_status("uid-web"), "Ready")
     });
     assert_eq!(bed.line.handlers("web"), ["kata"]);
+}
+
+#[test]
+fn objects_are_let_go_before_volumes_that_do_not_go() {
+    let mut bed = Bed::in_cluster();
+    let pod = ApiPod::new("web", &[])
+        .container("volumeMounts", json!([{"name": "own", "mountPath": "/own"}]))
+        .spec(
+            "volumes",
+            json!([{"name": "own", "emptyDir": {"medium": "Memory"}}]),
+        );
+    bed.create_and_wait(&pod);
+    assert_eq!(bed.cluster().objects.registered().len(), 1);
+    bed.volumes.set_faults(VolumeFaults {
+        fails: 10_000,
+        ..VolumeFaults::default()
+    });
+    bed.api().delete("uid-web", None);
+    bed.wait("its objects are let go", seconds(60), |bed| {
+        bed.cluster().objects.registered().is_empty()
+    });
+    assert!(!bed.volumes.leftovers().is_empty(), "its volume is still there");
 }

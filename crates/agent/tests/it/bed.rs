@@ -114,6 +114,7 @@ impl Bed {
             files.make_directory(Path::new(directory));
         }
         files.place(Path::new("/etc/hosts"), b"127.0.0.1 localhost\n");
+        files.place(Path::new(node::RESOLVER_FILE), b"nameserver 192.0.2.53\n");
         let runtime = SimRuntime::new(
             &executor,
             dice("runtime"),
@@ -149,7 +150,10 @@ impl Bed {
             files,
             volumes,
             settings,
-            node: NodeNow::standalone(),
+            node: NodeNow {
+                host_ips: Arc::new(node::host_ips()),
+                ..NodeNow::standalone()
+            },
             trace,
             running: None,
         }

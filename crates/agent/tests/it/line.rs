@@ -59,8 +59,8 @@ struct State {
     titles: BTreeMap<String, String>,
     /// What containers were made from, by what they are about.
     created: Vec<(String, v1::ContainerConfig)>,
-    /// The handlers that sandboxes were asked for with.
-    handlers: Vec<(String, String)>,
+    /// What sandboxes were asked for with.
+    sandboxes: Vec<(String, v1::PodSandboxConfig, String)>,
     streams_refused: bool,
     injected: Option<Injected>,
 }
@@ -141,8 +141,17 @@ impl Line {
     /// The runtime handlers that the pod's sandboxes were asked for with.
     pub(crate) fn handlers(&self, about: &str) -> Vec<String> {
         let state = self.state.lock().unwrap();
-        let handlers = state.handlers.iter().filter(|(title, _)| title == about);
-        handlers.map(|(_, handler)| handler.clone()).collect()
+        let asked = state.sandboxes.iter().filter(|(title, ..)| title == about);
+        asked.map(|(.., handler)| handler.clone()).collect()
+    }
+
+    /// The name servers that the pod's sandboxes were asked for with.
+    pub(crate) fn name_servers(&self, about: &str) -> Vec<Vec<String>> {
+        let state = self.state.lock().unwrap();
+        let asked = state.sandboxes.iter().filter(|(title, ..)| title == about);
+        asked
+            .map(|(_, config, _)| config.dns_config.clone().unwrap_or_default().servers)
+            .collect()
     }
 
     /// Lists of everything since a time.
@@ -355,8 +364,8 @@ impl RuntimeWriter for Line {
             .map(|metadata| metadata.uid.clone())
             .unwrap_or_default();
         let title = uid.trim_start_matches("uid-").to_owned();
-        let asked = (title.clone(), runtime_handler.to_owned());
-        self.state.lock().unwrap().handlers.push(asked);
+        let asked = (title.clone(), config.clone(), runtime_handler.to_owned());
+        self.state.lock().unwrap().sandboxes.push(asked);
         let made = self
             .inner
             .run_pod_sandbox(config, runtime_handler)

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::ContainerStatus;
-use rubelet_ports::RuntimeErrorKind;
+use rubelet_ports::{PodView as _, RuntimeErrorKind};
+use rubelet_sim::executor::Group;
 use rubelet_sim::runtime::Faults;
 use serde_json::json;
 
 use crate::bed::{Bed, IMAGE, PodText, SOON};
+use crate::cluster::{ApiPod, holds};
 use crate::line::Fault;
 
 fn seconds(seconds: u64) -> Duration {
@@ -179,4 +182,73 @@ fn a_sandbox_on_its_way_is_waited_for_when_the_clock_is_set_back() {
     bed.executor.move_wall(-60);
     bed.wait("it is adopted", seconds(60), |bed| bed.is_ready("web"));
     assert!(bed.line.sent_about("StopPodSandbox", "web").is_empty());
+}
+
+/// A start without an answer may have its effect at any later time.
+#[test]
+fn a_container_whose_start_got_no_answer_is_removed_before_an_edit_replaces_it() {
+    let mut bed = Bed::started();
+    let failure = Fault::Fail(RuntimeErrorKind::DeadlineExceeded);
+    bed.line.fault("StartContainer", "web/main", failure, usize::MAX);
+    let old = PodText::new("web", &[]);
+    bed.put(&old);
+    bed.wait("its start is asked for", SOON, |bed| {
+        !bed.line.sent_about("StartContainer", "web/main").is_empty()
+    });
+    bed.put(&old.container("image", json!("registry.test/app:2")));
+    bed.wait("the new one is made", seconds(60), |bed| {
+        bed.line.sent_about("CreateContainer", "web/main").len() == 2
+    });
+    let (made, removed) = (
+        bed.line.sent_about("CreateContainer", "web/main")[1].at,
+        bed.line.sent_about("RemoveContainer", "web/main"),
+    );
+    assert!(
+        removed.first().is_some_and(|sent| sent.at <= made),
+        "{}",
+        bed.trace()
+    );
+}
+
+/// The agent's memory is that of the pods it has, however many there were.
+#[test]
+fn pods_that_came_and_went_leave_nothing_in_memory() {
+    let mut bed = Bed::in_cluster();
+    bed.pass(seconds(2));
+    let idle = bed.executor.tasks(Group::Rubelet);
+    for round in 0..6 {
+        let uids: Vec<String> = (0..10).map(|number| format!("uid-p{round}-{number}")).collect();
+        for uid in &uids {
+            let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 5});
+            let name = uid.trim_start_matches("uid-");
+            bed.create(&ApiPod::new(name, &[]).container("readinessProbe", probe));
+        }
+        bed.wait("all are ready", seconds(60), |bed| {
+            uids.iter().all(|uid| holds(&bed.api_status(uid), "Ready"))
+        });
+        for uid in &uids {
+            bed.api().delete(uid, None);
+        }
+        bed.wait("all are gone", seconds(60), |bed| bed.api().pods().is_empty());
+        bed.wait("nothing is left of them", seconds(200), |bed| {
+            bed.runtime.leftovers().is_empty() && bed.executor.tasks(Group::Rubelet) <= idle
+        });
+    }
+    let census = bed.ask(|handle| async move { handle.take_census().await }.boxed());
+    census.expect("the agent answers");
+    for family in bed.registry.gather() {
+        let sum: f64 = family
+            .get_metric()
+            .iter()
+            .map(|one| one.get_gauge().get_value())
+            .sum();
+        let is_count = [
+            "kubelet_desired_pods",
+            "kubelet_working_pods",
+            "kubelet_running_pods",
+        ];
+        assert!(!is_count.contains(&family.name()) || sum == 0.0, "{family:?}");
+    }
+    let explained = bed.ask(|handle| async move { handle.explanations().await }.boxed());
+    assert_eq!(explained.expect("the agent answers").len(), 0);
 }

@@ -327,6 +327,46 @@ fn a_pod_that_hangs_delays_nobody_else() {
     bed.wait("it heals", seconds(30), |bed| bed.is_ready("stuck"));
 }
 
+/// Neither do more of them than are looked at at the same time.
+#[test]
+fn many_pods_that_hang_delay_nobody_else() {
+    let mut bed = Bed::started();
+    for number in 0..20 {
+        let name = format!("stuck{number}");
+        bed.put_and_wait(&PodText::new(&name, &["runs=30000:1", "forever"]));
+        bed.line.fault(
+            "ContainerStatus",
+            &format!("{name}/main"),
+            Fault::Hang,
+            usize::MAX,
+        );
+    }
+    bed.put_and_wait(&PodText::new("web", &["runs=40000:1", "forever"]));
+    bed.wait("the other pod goes on", seconds(42), |bed| {
+        restarts(bed, "web") == 1
+    });
+    // Those that hung are looked at again, and are known for it.
+    bed.pass(seconds(53));
+    bed.put(&PodText::new("new", &[]));
+    bed.wait("a new pod starts", seconds(1), |bed| bed.is_ready("new"));
+    assert_eq!(restarts(&mut bed, "stuck0"), 0);
+    bed.line.heal();
+    bed.wait("they heal", seconds(90), |bed| restarts(bed, "stuck19") == 1);
+}
+
+#[test]
+fn a_pod_whose_look_fails_is_told_of() {
+    let mut bed = Bed::started();
+    bed.line
+        .fault("ListContainers", "web", Fault::Fail(RuntimeErrorKind::Unknown), 1);
+    bed.put(&PodText::new("web", &[]));
+    bed.wait("it is ready in the end", seconds(30), |bed| bed.is_ready("web"));
+    let told = bed.events("web", "FailedSync");
+    assert_eq!(told.len(), 1);
+    let message = &told[0].message;
+    assert!(message.starts_with("error determining status: "), "{message}");
+}
+
 /// At a restart the static pods wait for the first list, and only for the list.
 #[test]
 fn a_pod_that_hangs_does_not_delay_the_start_of_the_agent() {
@@ -427,6 +467,45 @@ fn the_last_words_come_from_the_log_when_the_file_is_empty() {
     };
     check(&mut bed, "failed", 1, "one\ntwo\n");
     check(&mut bed, "fine", 0, "");
+}
+
+#[test]
+fn the_last_words_come_from_a_log_with_long_lines() {
+    let mut bed = Bed::started();
+    let check = |bed: &mut Bed, name: &str, length: usize| {
+        let pod = PodText::new(name, &["runs=3000:1"])
+            .spec("restartPolicy", json!("Never"))
+            .container("terminationMessagePolicy", json!("FallbackToLogsOnError"));
+        bed.put_and_wait(&pod);
+        let path = format!("/var/log/pods/default_{name}-sim_uid-{name}/main/0.log");
+        let log = format!(
+            "2026-01-01T00:00:00.000000000Z stdout F {}end\n",
+            "x".repeat(length)
+        );
+        bed.files.place(path.as_ref(), log.as_bytes());
+        bed.wait("the pod ended", seconds(30), |bed| bed.phase(name) == "Failed");
+        let message = message_of(bed, name);
+        assert!(message.len() == 2048 && message.ends_with("xend\n"), "{message}");
+    };
+    check(&mut bed, "long", 16_000);
+    check(&mut bed, "longer", 300_000);
+}
+
+/// Logs outlive what the runtime knows of a container.
+#[test]
+fn restarts_are_counted_from_logs_when_the_runtime_has_lost_the_container() {
+    let mut bed = Bed::started();
+    bed.put_and_wait(&PodText::new("web", &[]));
+    crash_main(&mut bed);
+    bed.wait("it runs again", SOON, |bed| restarts(bed, "web") == 1);
+    bed.runtime.lose_state();
+    bed.wait("it is made anew", seconds(60), |bed| {
+        bed.line.sent_about("StartContainer", "web/main").len() == 3 && bed.is_ready("web")
+    });
+    assert_eq!(restarts(&mut bed, "web"), 2);
+    let created = bed.line.created("web/main");
+    let metadata = created.last().and_then(|config| config.metadata.as_ref());
+    assert_eq!(metadata.map(|metadata| metadata.attempt), Some(2));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use rubelet_ports::RuntimeErrorKind;
 use serde_json::json;
 
 use crate::bed::{Bed, PodText, SOON};
+use crate::cluster::ApiPod;
 use crate::line::Fault;
 
 fn seconds(seconds: u64) -> Duration {
@@ -347,6 +348,31 @@ fn starts_that_hang_do_not_keep_others_from_starting() {
     bed.wait("the other pod starts", seconds(30), |bed| bed.is_ready("web"));
 }
 
+/// Neither does a pod that waits for something else than the runtime: the API server may be among those that want to start.
+#[test]
+fn objects_that_hang_do_not_keep_others_from_starting() {
+    let mut bed = Bed::in_cluster();
+    bed.pass(seconds(2));
+    bed.cluster().objects.hang("stuck");
+    for number in 0..2 * bed.settings.starts_in_flight {
+        let pod = ApiPod::new(&format!("stuck{number}"), &[]);
+        let env_from = json!([{"configMapRef": {"name": "stuck"}}]);
+        bed.create(&if number % 2 == 0 {
+            pod.container("envFrom", env_from)
+        } else {
+            pod.spec("runtimeClassName", json!("stuck"))
+        });
+    }
+    bed.wait("all of them wait", SOON, |bed| {
+        let explained = bed.explanations();
+        let waits = explained.iter().filter_map(|one| one.waits_for.as_ref());
+        let stuck = waits.filter(|wait| wait.what.contains("ConfigMaps") || wait.what.contains("class"));
+        stuck.count() == 2 * bed.settings.starts_in_flight
+    });
+    bed.put(&PodText::new("web", &[]));
+    bed.wait("the other pod starts", seconds(1), |bed| bed.is_ready("web"));
+}
+
 /// Whoever has its turn to stop comes to its end before the next one begins.
 #[test]
 fn a_sandbox_does_not_stand_in_line_behind_the_containers_of_other_pods() {
@@ -377,9 +403,7 @@ fn a_sandbox_does_not_stand_in_line_behind_the_containers_of_other_pods() {
 fn a_version_that_is_not_supported_does_not_start_later() {
     let mut bed = Bed::started();
     let good = PodText::new("web", &["term=3000:0"]).spec("terminationGracePeriodSeconds", json!(30));
-    let bad = good
-        .clone()
-        .container("resources", json!({"limits": {"example.com/device": "1"}}));
+    let bad = good.clone().spec("runtimeClassName", json!("kata"));
     bed.put_and_wait(&good);
     bed.put(&bad);
     bed.wait("it is refused", SOON, |bed| {
@@ -426,6 +450,28 @@ fn a_panic_concerns_one_pod_and_is_tried_again() {
     assert!(bed.is_ready("other"));
     assert_eq!(bed.line.sent_about("RunPodSandbox", "web").len(), 1);
     assert_eq!(bed.line.sent_about("CreateContainer", "other/main").len(), 1);
+}
+
+/// What a job knew before it panicked is still so: the pod that had the UID before is another one.
+#[test]
+fn a_panic_does_not_make_the_end_of_a_predecessor_the_pods_own() {
+    let mut bed = Bed::started();
+    let pod = PodText::new("web", &["term=2000:0"])
+        .spec("restartPolicy", json!("Never"))
+        .spec("terminationGracePeriodSeconds", json!(30));
+    bed.put_and_wait(&pod);
+    bed.remove(&pod);
+    bed.wait("its end begins", SOON, |bed| {
+        !bed.line.sent_about("StopContainer", "web/main").is_empty()
+    });
+    bed.line.fault("RemoveContainer", "web/main", Fault::Panic, 1);
+    bed.put(&pod);
+    bed.wait("the panic is told", seconds(10), |bed| {
+        bed.last_error("web").contains("injected by the test")
+    });
+    bed.wait("it runs again", seconds(60), |bed| {
+        bed.line.sent_about("StartContainer", "web/main").len() == 2 && bed.is_ready("web")
+    });
 }
 
 /// A job that panicked watches its pod no more: the observer has to.

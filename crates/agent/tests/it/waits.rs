@@ -9,6 +9,7 @@ use rubelet_lifecycle::plan::{PlanInput, plan_containers};
 use rubelet_lifecycle::pod_state::step;
 use rubelet_ports::{Clock, PodView, RuntimeErrorKind};
 use rubelet_sim::files::FileFaults;
+use rubelet_sim::replay::replay;
 use serde_json::json;
 
 use crate::bed::{Bed, IMAGE, PodText, SOON};
@@ -154,12 +155,11 @@ fn an_init_container_is_named() {
 #[test]
 fn a_pod_that_is_not_supported_says_so() {
     let mut bed = Bed::started();
-    let device = json!({"limits": {"example.com/device": "1"}});
-    bed.put(&PodText::new("web", &[]).container("resources", device));
+    bed.put(&PodText::new("web", &[]).spec("runtimeClassName", json!("kata")));
     bed.wait("the refusal shows", SOON, |bed| !bed.waits_for("web").is_empty());
     assert_eq!(bed.explain("web").phase, "Failed");
     let error = bed.last_error("web");
-    assert!(error.contains("example.com/device"), "{error}");
+    assert!(error.contains("spec.runtimeClassName"), "{error}");
     assert!(bed.line.sent_about("RunPodSandbox", "web").is_empty());
 }
 
@@ -230,7 +230,7 @@ fn a_record_comes_out_the_same_when_it_is_run_again() {
                     observation,
                     probes,
                     backoff,
-                    gates: bed.settings.status_gates.restart,
+                    gates: record.gates,
                     restarting_all: *restarting_all,
                     resized: &BTreeSet::new(),
                     now: *at,
@@ -244,4 +244,33 @@ fn a_record_comes_out_the_same_when_it_is_run_again() {
         steps >= 3 && plans >= 3 && acted >= 2,
         "{steps} steps, {plans} plans, {acted} with actions"
     );
+}
+
+/// Whether a container with rules runs again depends on a gate, and replay must not guess it.
+#[test]
+fn a_record_is_run_again_with_the_gates_of_its_node() {
+    let mut bed = Bed::new();
+    bed.settings.status_gates.restart.container_restart_rules = false;
+    bed.start();
+    let rule = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let main = json!({
+        "name": "main", "image": IMAGE, "args": ["runs=100:42,forever"],
+        "restartPolicy": "Never", "restartPolicyRules": rule,
+    });
+    let containers = json!([main, {"name": "other", "image": IMAGE}]);
+    let never = PodText::new("web", &[]).spec("restartPolicy", json!("Never"));
+    bed.put(&never.spec("containers", containers));
+    bed.wait("the first container ended", SOON, |bed| {
+        let statuses = bed.status("web").container_statuses.unwrap_or_default();
+        let mut ends = statuses
+            .iter()
+            .filter_map(|one| one.state.as_ref()?.terminated.as_ref());
+        ends.any(|end| end.exit_code == 42)
+    });
+    bed.pass(seconds(2));
+    let mut record = serde_json::to_value(record(&mut bed, "uid-web")).expect("JSON");
+    let differences = |record: &serde_json::Value| replay(&record.to_string()).expect("a record").differences;
+    assert_eq!(differences(&record), [] as [String; 0]);
+    record["gates"]["containerRestartRules"] = json!(true);
+    assert_ne!(differences(&record), [] as [String; 0]);
 }

@@ -5,12 +5,32 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Object;
+use crate::failure::decode_words;
 
+/// All of it but the metadata's content must be there: an answer of something else is no empty list.
 #[derive(Deserialize)]
 pub(super) struct Page {
-    #[serde(default)]
+    kind: String,
     pub(super) metadata: PageMetadata,
+    /// Some servers write an empty list as null.
+    #[serde(deserialize_with = "Deserialize::deserialize")]
     pub(super) items: Option<Vec<Box<RawValue>>>,
+}
+
+impl Page {
+    /// An error is in words, without a word of the answer.
+    pub(super) fn read(body: &[u8], kind: &str) -> Result<Self, String> {
+        let page: Self = serde_json::from_slice(body).map_err(|error| {
+            format!(
+                "the answer, which should be a {kind}List, {}",
+                decode_words(&error)
+            )
+        })?;
+        if page.kind.strip_suffix("List") != Some(kind) {
+            return Err(format!("the answer should be a {kind}List and is something else"));
+        }
+        Ok(page)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -40,6 +60,7 @@ pub(super) struct HeadMetadata {
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) resource_version: String,
+    pub(super) uid: String,
 }
 
 /// An older version of the API is told as the newest, whose fields it has.

@@ -1,6 +1,7 @@
 //! The current context of a kubeconfig, field by field.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -251,7 +252,7 @@ impl<'a> Chosen<'a> {
             return Ok(Login::Anonymous);
         };
         ExecPlugin::new(exec, &self.cluster, server)
-            .map(|plugin| Login::Exec(Box::new(plugin)))
+            .map(|plugin| Login::Exec(Arc::new(plugin)))
             .map_err(|(field, problem)| self.bad(self.user_field(&format!("exec.{field}")), problem))
     }
 

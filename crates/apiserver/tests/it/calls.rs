@@ -278,6 +278,39 @@ async fn heartbeats_reconnect_on_demand_and_wait_for_no_limit() {
 }
 
 #[tokio::test]
+async fn deletions_wait_for_no_limit() {
+    let mut scene = Scene::new().await;
+    let path = scene.kubeconfig(&json!({}));
+    let limit = RateLimit {
+        per_second: 1,
+        burst: 1,
+    };
+    let api = connect(&path, |options| options.calls = Some(limit)).unwrap();
+    let gets: Vec<_> = (0..30)
+        .map(|_| {
+            let api = api.clone();
+            tokio::spawn(async move { api.pod("d", "p").await })
+        })
+        .collect();
+    scene.ask().await.json(&pod());
+    let server = async {
+        // Of those that wait for the limit one a second comes through.
+        for _ in 0..15 {
+            let ask = scene.ask().await;
+            let is_deletion = ask.method == "DELETE";
+            ask.json(&pod());
+            if is_deletion {
+                return;
+            }
+        }
+        panic!("the deletion waits for the limit");
+    };
+    let (answer, ()) = join!(api.delete_pod("d", "p", "u", 0), server);
+    answer.unwrap();
+    gets.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
 async fn a_server_without_http2_is_spoken_to_as_it_can() {
     let faults = Faults {
         only_http1: true,

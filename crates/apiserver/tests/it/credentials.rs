@@ -1,5 +1,7 @@
 //! Who we are: certificates that are replaced, tokens that are rejected.
 
+use std::time::Duration;
+
 use rubelet_ports::api::{ApiErrorKind, Change, NodeReader, PodReader};
 use serde_json::{Value, json};
 use tokio::join;
@@ -189,4 +191,37 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"from-pl
     let error = api.node("n").await.unwrap_err();
     assert_eq!(error.kind, ApiErrorKind::Credentials);
     assert!(error.message.contains("/nonexistent/plugin"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_slower_than_its_callers_comes_to_its_end() {
+    let mut scene = Scene::new().await;
+    let script = r#"echo run >> "$LOG"
+while [ ! -e "$GO" ]; do sleep 0.05; done
+echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"from-plugin"}}'"#;
+    let (log, go) = (scene.path("runs"), scene.path("go"));
+    let user = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "/bin/sh",
+        "args": [scene.write("plugin.sh", script)],
+        "env": [{"name": "LOG", "value": log}, {"name": "GO", "value": go}],
+    }});
+    let kubeconfig = scene.kubeconfig(&user);
+    let api = connect(&kubeconfig, |options| {
+        options.heartbeat_timeout = Duration::from_millis(200);
+    })
+    .unwrap();
+    for _ in 0..3 {
+        let error = api.node("n").await.unwrap_err();
+        assert_eq!(error.kind, ApiErrorKind::DeadlineExceeded, "{error}");
+    }
+    std::fs::write(&go, "").unwrap();
+    let server = async {
+        let ask = scene.ask().await;
+        assert_eq!(ask.header("authorization"), "Bearer from-plugin");
+        ask.json(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}));
+    };
+    let (answer, ()) = join!(api.pod("d", "p"), server);
+    answer.unwrap();
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "run\n");
 }

@@ -214,7 +214,19 @@ impl Ask {
 
     /// Answers a list.
     pub(crate) fn list(self, version: &str, items: &[Value]) {
-        self.json(&json!({"metadata": {"resourceVersion": version}, "items": items}));
+        self.page(&json!({"resourceVersion": version}), &json!(items));
+    }
+
+    /// Answers a part of a list.
+    pub(crate) fn page(self, metadata: &Value, items: &Value) {
+        let kind = match self.path.rsplit('/').next() {
+            Some("pods") => "PodList",
+            Some("nodes") => "NodeList",
+            Some("configmaps") => "ConfigMapList",
+            Some("clustertrustbundles") => "ClusterTrustBundleList",
+            other => panic!("a list of {other:?}"),
+        };
+        self.json(&json!({"kind": kind, "metadata": metadata, "items": items}));
     }
 
     /// Opens the watch that is asked for.

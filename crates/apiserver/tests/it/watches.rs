@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use rubelet_apiserver::Liveness;
-use rubelet_ports::api::{ApiErrorKind, Change, Changes, ObjectReader, PodReader};
+use rubelet_ports::api::{ApiErrorKind, Change, Changes, NodeReader, ObjectReader, PodReader};
 use serde_json::{Value, json};
 use tokio::join;
 
@@ -114,9 +114,8 @@ async fn what_the_server_forgot_is_listed_again() {
         // Nothing that we know may be asked for.
         assert_eq!(ask.query("resourceVersion"), None);
         assert_eq!(ask.query("limit").as_deref(), Some("500"));
-        ask.json(
-            &json!({"metadata": {"resourceVersion": "30", "continue": "more"}, "items": [pod("x", "29")]}),
-        );
+        let metadata = json!({"resourceVersion": "30", "continue": "more"});
+        ask.page(&metadata, &json!([pod("x", "29")]));
         let ask = scene.ask().await;
         assert_eq!(ask.query("continue").as_deref(), Some("more"));
         ask.list("31", &[pod("y", "28")]);
@@ -174,6 +173,79 @@ async fn a_failed_list_is_told_and_tried_again() {
     let ((), ()) = join!(expect(&mut pods, "all", &[]), server);
 }
 
+/// An answer to a list that says nothing about the objects: it is told as a failure and tried again soon, and the set stays.
+async fn check_is_no_empty_set<T: std::fmt::Debug>(
+    scene: &mut Scene,
+    set: &mut Changes<T>,
+    status: u16,
+    body: &str,
+    kind: ApiErrorKind,
+) {
+    let server = async {
+        let ask = scene.ask().await;
+        assert!(!ask.is_watch());
+        ask.reply(status, &[], body);
+    };
+    let (told, ()) = join!(change(set), server);
+    let Change::Broken(error) = told else {
+        panic!("{status} {body} was told as {told:?}");
+    };
+    assert_eq!(error.kind, kind, "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_list_is_no_empty_set() {
+    let answers = [
+        (404, "404 page not found", ApiErrorKind::NotFound),
+        (
+            404,
+            r#"{"kind":"Status","reason":"NotFound"}"#,
+            ApiErrorKind::NotFound,
+        ),
+        (200, "{}", ApiErrorKind::Malformed),
+        (
+            200,
+            r#"{"kind":"PodList","metadata":{}}"#,
+            ApiErrorKind::Malformed,
+        ),
+        (
+            200,
+            r#"{"kind":"ServiceList","metadata":{},"items":[]}"#,
+            ApiErrorKind::Malformed,
+        ),
+        (200, r#"{"metadata":{},"items":[]}"#, ApiErrorKind::Malformed),
+    ];
+    let checks = answers.map(|(status, body, kind)| async move {
+        let mut scene = Scene::new().await;
+        let mut pods = scene.client().follow_pods("n");
+        let watching = following(&mut scene, &mut pods).await;
+        let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+        watching.send("ERROR", &gone);
+        check_is_no_empty_set(&mut scene, &mut pods, status, body, kind).await;
+        let server = async { scene.ask().await.list("20", &[pod("a", "5")]) };
+        let ((), ()) = join!(expect(&mut pods, "all", &["a"]), server);
+
+        let mut scene = Scene::new().await;
+        let mut nodes = scene.client().follow_node("n");
+        check_is_no_empty_set(&mut scene, &mut nodes, status, body, kind).await;
+        let server = async { scene.ask().await.list("20", &[]) };
+        let (told, ()) = join!(change(&mut nodes), server);
+        assert_eq!(told, Change::All(Vec::new()));
+    });
+    futures_util::future::join_all(checks).await;
+}
+
+#[tokio::test]
+async fn an_empty_list_may_be_null() {
+    let mut scene = Scene::new().await;
+    let mut pods = scene.client().follow_pods("n");
+    let server = async {
+        let ask = scene.ask().await;
+        ask.page(&json!({"resourceVersion": "1"}), &Value::Null);
+    };
+    let ((), ()) = join!(expect(&mut pods, "all", &[]), server);
+}
+
 #[tokio::test]
 async fn a_connection_that_dies_silently_is_noticed() {
     let mut scene = Scene::new().await;
@@ -212,6 +284,35 @@ async fn an_object_that_cannot_be_decoded_hides_no_other() {
     watching.send("MODIFIED", &bad);
     watching.send("MODIFIED", &pod("a", "13"));
     expect(&mut pods, "applied", &["a"]).await;
+}
+
+#[tokio::test]
+async fn a_known_object_that_cannot_be_decoded_any_more_stays_as_it_was() {
+    let mut scene = Scene::new().await;
+    let mut pods = scene.client().follow_pods("n");
+    let watching = following(&mut scene, &mut pods).await;
+    let bad = |name: &str, uid: &str| {
+        let mut bad = pod(name, "12");
+        bad["metadata"]["uid"] = json!(uid);
+        bad["spec"] = json!("hunter2");
+        bad
+    };
+    watching.send("ADDED", &pod("b", "11"));
+    expect(&mut pods, "applied", &["b"]).await;
+    let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+    watching.send("ERROR", &gone);
+    // Another pod of the same name was never known.
+    let listed = [bad("a", "a"), bad("b", "another"), pod("c", "13")];
+    let server = async { scene.ask().await.list("20", &listed) };
+    let ((), ()) = join!(expect(&mut pods, "all", &["a", "c"]), server);
+    let watching = while_following(&mut pods, scene.ask()).await.watch();
+    watching.send("MODIFIED", &bad("c", "c"));
+    watching.send("DELETED", &bad("b", "another"));
+    watching.send("DELETED", &bad("a", "a"));
+    expect(&mut pods, "deleted", &["a"]).await;
+    watching.send("ERROR", &gone);
+    let server = async { scene.ask().await.list("30", &[bad("a", "a"), bad("c", "c")]) };
+    let ((), ()) = join!(expect(&mut pods, "all", &["c"]), server);
 }
 
 #[tokio::test]

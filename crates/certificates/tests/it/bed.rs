@@ -284,6 +284,10 @@ impl Bed {
 
 /// A pair that another authority made, valid from the start until then.
 pub(crate) fn foreign_pair(common_name: &str, organization: &str, until: Duration) -> PemPair {
+    pair_of(common_name, organization, Duration::ZERO, until)
+}
+
+fn pair_of(common_name: &str, organization: &str, from: Duration, until: Duration) -> PemPair {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = DistinguishedName::new();
     parameters
@@ -292,7 +296,7 @@ pub(crate) fn foreign_pair(common_name: &str, organization: &str, until: Duratio
     parameters
         .distinguished_name
         .push(DnType::CommonName, common_name);
-    set_validity(&mut parameters, Duration::ZERO, Duration::ZERO, until);
+    set_validity(&mut parameters, from, Duration::ZERO, until);
     let key = KeyPair::generate().unwrap();
     PemPair {
         chain_pem: parameters.self_signed(&key).unwrap().pem().into_bytes(),
@@ -303,6 +307,11 @@ pub(crate) fn foreign_pair(common_name: &str, organization: &str, until: Duratio
 /// One of the node's own.
 pub(crate) fn node_pair(until: Duration) -> PemPair {
     foreign_pair("system:node:n", "system:nodes", until)
+}
+
+/// One of the node's own that is valid from then on.
+pub(crate) fn node_pair_from(from: Duration, until: Duration) -> PemPair {
+    pair_of("system:node:n", "system:nodes", from, until)
 }
 
 /// Both in one text.

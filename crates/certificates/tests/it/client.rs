@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bed::{Bed, Client, foreign_pair, node_pair, one_text};
+use rubelet_certificates::{CertificateSink as _, PemPair};
+
+use crate::bed::{Bed, Client, foreign_pair, node_pair, node_pair_from, one_text};
 use crate::files::Entry;
 use crate::signer::{Asked, Mode};
 
@@ -408,4 +410,31 @@ async fn upstreams_half_done_replacement_is_used() {
     node.sink.shows(1).await;
     bed.pass(HOUR).await;
     assert!(bed.signer.log().is_empty());
+}
+
+/// Somebody rewrites the file that the kubeconfig names: whoever follows it shows its pair.
+async fn check_file_is_rewritten(pair: PemPair, is_ours_again: bool) {
+    let bed = Bed::new();
+    let node = bed.client(Client {
+        shown: Some(node_pair(HOUR)),
+        ..rotating()
+    });
+    node.sink.shows(2).await;
+    bed.pass(2 * HOUR).await;
+    let (ours, asked) = (node.sink.in_use(), bed.signer.log().len());
+    node.sink.replace(&pair.chain_pem, &pair.key_pem).unwrap();
+    bed.pass(Duration::from_mins(2)).await;
+    let is_ours = node.sink.in_use() == ours;
+    assert_eq!((is_ours, bed.signer.log().len()), (is_ours_again, asked));
+    assert_eq!(node.handle.problem(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_certificate_does_not_push_out_ours() {
+    // Expired, valid but older, of somebody else.
+    check_file_is_rewritten(node_pair(HOUR), true).await;
+    check_file_is_rewritten(node_pair(30 * DAY), true).await;
+    let admin = foreign_pair("kubernetes-admin", "system:masters", 30 * DAY);
+    check_file_is_rewritten(admin, true).await;
+    check_file_is_rewritten(node_pair_from(HOUR, 30 * DAY), false).await;
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use rubelet_cgroups::{CgroupPorts, CgroupSettings, Cgroups};
+use prometheus::Registry;
+use rubelet_cgroups::{CgroupPorts, CgroupSettings, Cgroups, MemoryMetrics};
 use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
 use rubelet_ports::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NodeEvent, NodeEventRecorder};
 use rubelet_sim::executor::{Executor, Group};
@@ -103,6 +104,7 @@ pub(crate) struct Bench {
     pub(crate) cgroups: Arc<Cgroups>,
     pub(crate) edge: Edge,
     pub(crate) executor: Executor,
+    pub(crate) registry: Registry,
 }
 
 impl Bench {
@@ -116,10 +118,14 @@ impl Bench {
             writer: Arc::new(edge.clone()),
             events: Arc::new(edge.clone()),
         };
+        let registry = Registry::new();
+        let metrics = MemoryMetrics::register(&registry).unwrap();
+        let cgroups = Cgroups::new(settings, ports).with_memory_metrics(Some(metrics));
         Self {
-            cgroups: Arc::new(Cgroups::new(settings, ports)),
+            cgroups: Arc::new(cgroups),
             edge,
             executor,
+            registry,
         }
     }
 

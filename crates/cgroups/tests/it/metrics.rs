@@ -1,4 +1,4 @@
-//! Changes of cgroups are measured, whatever becomes of them.
+//! Changes of cgroups are measured, whatever becomes of them; memory that is kept for pods is shown.
 
 use std::sync::Arc;
 
@@ -6,10 +6,14 @@ use futures_util::FutureExt as _;
 use prometheus::Registry;
 use rubelet_cgroups::{CgroupMetrics, MeasuredWriter};
 use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
-use rubelet_ports::CgroupWriter as _;
+use rubelet_model::observation::PodUid;
+use rubelet_ports::{CgroupWriter as _, PodCgroups as _};
+use rubelet_resources::rules::MemoryReservation;
 use rubelet_sim::executor::Executor;
+use serde_json::json;
 
-use crate::edge::Edge;
+use crate::edge::{Bench, Edge};
+use crate::pods::pod;
 
 #[test]
 fn every_kind_of_change_is_measured() {
@@ -44,4 +48,39 @@ fn every_kind_of_change_is_measured() {
         .map(|one| (one.get_label()[0].value(), one.get_histogram().get_sample_count()))
         .collect();
     assert_eq!(counts, [("create", 1), ("destroy", 1), ("update", 2)]);
+}
+
+/// The gauges of `memory.min` and `memory.low`.
+fn kept(bench: &Bench) -> (f64, f64) {
+    let families = bench.registry.gather();
+    let value = |name: &str| {
+        let family = families.iter().find(|family| family.name() == name).unwrap();
+        family.get_metric()[0].get_gauge().get_value()
+    };
+    (
+        value("kubelet_memory_qos_node_memory_min_bytes"),
+        value("kubelet_memory_qos_node_memory_low_bytes"),
+    )
+}
+
+#[test]
+fn memory_that_is_kept_for_pods_is_shown() {
+    let list = |memory: &str| json!({ "cpu": "1", "memory": memory });
+    for (policy, expected) in [
+        (MemoryReservation::Tiered, (32.0, 16.0)),
+        (MemoryReservation::None, (0.0, 0.0)),
+    ] {
+        let bench = Bench::new(|settings| settings.rules.memory_reservation = policy);
+        bench.start();
+        let guaranteed = json!({ "requests": list("32"), "limits": list("32") });
+        bench.cgroups.hold(&pod("a", &guaranteed));
+        bench.cgroups.hold(&pod("b", &json!({ "requests": list("16") })));
+        bench.pass(0);
+        assert_eq!(kept(&bench), expected);
+        for uid in ["a", "b"] {
+            bench.cgroups.release(&PodUid::from(uid));
+        }
+        bench.pass(0);
+        assert_eq!(kept(&bench), (0.0, 0.0));
+    }
 }

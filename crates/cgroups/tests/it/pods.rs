@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::edge::Bench;
 
-fn pod(uid: &str, resources: &Value) -> Arc<Pod> {
+pub(crate) fn pod(uid: &str, resources: &Value) -> Arc<Pod> {
     let value = json!({
         "metadata": { "name": uid, "uid": uid },
         "spec": { "containers": [{ "name": "main", "resources": resources }] },

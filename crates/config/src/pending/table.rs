@@ -39,7 +39,7 @@ const PRESSURE: &str = "pressure on the node (nothing is evicted yet)";
 const HTTP: &str = "the HTTP server";
 const CREDENTIALS: &str = "credentials for images";
 const IMAGE_GARBAGE: &str = "image garbage collection";
-const DEBUGGING: &str = "profiles over HTTP";
+const DEBUGGING: &str = "profiles of waiting for locks";
 const FLEX_VOLUMES: &str = "Flexvolumes and statistics of volumes";
 const IMAGES: &str = "image pulls";
 const LOGGING: &str = "logging";
@@ -87,7 +87,7 @@ pub(super) static TABLE: &[SettingSupport] = &[
         "container statistics",
     ),
     works(Field("oomScoreAdj"), PROCESS),
-    not_yet(Field("maxOpenFiles"), PROCESS),
+    works(Field("maxOpenFiles"), PROCESS),
     // Node and API server.
     works(Flag("--kubeconfig", F::Kubeconfig), API_SERVER),
     works(
@@ -190,7 +190,7 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("healthzBindAddress"), HTTP),
     works(Field("enableDebuggingHandlers"), HTTP),
     not_yet(Field("enableContentionProfiling"), DEBUGGING),
-    not_yet(Field("enableProfilingHandler"), DEBUGGING),
+    works(Field("enableProfilingHandler"), HTTP),
     works(Field("enableDebugFlagsHandler"), HTTP),
     works(Field("enableSystemLogHandler"), HTTP),
     works(Field("enableSystemLogQuery"), HTTP),

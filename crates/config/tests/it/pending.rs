@@ -1,10 +1,13 @@
 //! What has no effect yet is told, and the table that says so leaves nothing out.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use rubelet_config::flags::{self, Target};
+use rubelet_config::gates::Gate;
 use rubelet_config::kubelet_configuration as kubelet;
-use rubelet_config::pending::{Setting, Support, pending_table};
+use rubelet_config::pending::{Setting, Support, is_in_use, pending_table};
 
 use crate::load::{file, refusal, settings};
 
@@ -162,11 +165,11 @@ fn values_other_than_the_default_are_named() {
     );
     check(
         &["--runtime-cgroups=/x", "--housekeeping-interval=1m"],
-        Some("maxOpenFiles: 7\ntracing: {samplingRatePerMillion: 3}\n"),
+        Some("systemCgroups: /x\ncgroupRoot: /\ntracing: {samplingRatePerMillion: 3}\n"),
         &[
             "--runtime-cgroups",
             "--housekeeping-interval",
-            "maxOpenFiles",
+            "systemCgroups",
             "tracing",
         ],
     );
@@ -175,7 +178,12 @@ fn values_other_than_the_default_are_named() {
         Some("evictionHard: {memory.available: 1Gi}\nhairpinMode: none\nregisterNode: false\n"),
         &["hairpinMode"],
     );
-    check(&["--max-open-files=7"], None, &["maxOpenFiles"]);
+    check(&["--volume-stats-agg-period=7s"], None, &["volumeStatsAggPeriod"]);
+    check(
+        &["--max-open-files=7"],
+        Some("enableProfilingHandler: false\n"),
+        &[],
+    );
     check(&["--vmodule=a=1"], None, &[]);
     check(&["--feature-gates=PodsAPI=false"], None, &["featureGates"]);
     check(
@@ -195,6 +203,49 @@ fn values_other_than_the_default_are_named() {
         ),
         &[],
     );
+}
+
+/// The production code, in which a gate is asked by `Gate::Name` or, where gates are known by name only, by `"Name"`.
+fn sources() -> String {
+    let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut directories: Vec<PathBuf> = entries(crates)
+        .into_iter()
+        .filter(|path| !["sim", "testkit", "e2e"].iter().any(|name| path.ends_with(name)))
+        .map(|path| path.join("src"))
+        .collect();
+    let mut text = String::new();
+    while let Some(directory) = directories.pop() {
+        for path in entries(&directory) {
+            if path.is_dir() && !path.ends_with("config/src/gates") {
+                directories.push(path);
+            } else if path.is_file() && !path.ends_with("config/src/pending.rs") {
+                text += &fs::read_to_string(&path).expect("a source file");
+            }
+        }
+    }
+    text
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a folder of sources");
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+#[test]
+fn a_gate_that_is_asked_is_not_warned_of() {
+    let sources = sources();
+    let words: BTreeSet<&str> = sources
+        .split(|letter: char| !letter.is_alphanumeric() && !":\"".contains(letter))
+        .collect();
+    for info in Gate::all() {
+        let is_asked = words.contains(format!("Gate::{}", info.name).as_str());
+        let is_named = words.contains(format!("\"{}\"", info.name).as_str());
+        let is_in_use = is_in_use(info.gate);
+        // A locked gate cannot be turned, so that nothing is said of it in any case.
+        assert!(is_in_use || !is_asked || info.switch.is_locked(), "{}", info.name);
+        let is_toggle = matches!(info.gate, Gate::AllAlpha | Gate::AllBeta);
+        assert!(!is_in_use || is_asked || is_named || is_toggle, "{}", info.name);
+    }
 }
 
 #[test]

@@ -97,13 +97,10 @@ async fn input_that_nobody_reads_is_no_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_has_the_status_and_the_complaint() {
-    let bench = Bench::new("echo out; echo 'no such region' >&2; exit 3");
+async fn a_failure_has_the_status_and_nothing_that_was_said() {
+    let bench = Bench::new("echo out; echo 'a-long-secret' >&2; exit 3");
     let failure = bench.run(bench.call()).await.unwrap_err();
-    assert_eq!(
-        (failure.reason.as_str(), failure.complaint.as_str()),
-        ("exit status: 3", "no such region")
-    );
+    assert_eq!(failure.reason, "exit status: 3");
     let bench = Bench::new("kill -9 $$");
     let failure = bench.run(bench.call()).await.unwrap_err();
     assert!(failure.reason.contains("signal: 9"), "{failure:?}");
@@ -161,7 +158,6 @@ async fn a_program_that_shouts_is_cut_off() {
     let bench = Bench::new("i=0; while [ $i -lt 20000 ]; do echo complaint >&2; i=$((i+1)); done; exit 1");
     let failure = bench.run(bench.call()).await.unwrap_err();
     assert_eq!(failure.reason, "exit status: 1");
-    assert!(failure.complaint.len() <= 4096 && failure.complaint.starts_with("complaint\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

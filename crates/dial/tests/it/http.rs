@@ -73,6 +73,27 @@ async fn statuses_are_handed_on() {
 }
 
 #[tokio::test]
+async fn a_head_may_be_long() {
+    let check = async |fields: usize, bytes_each: usize, is_answer: bool| {
+        let address = server(move |_, stream| async move {
+            let field = |number| format!("X-Field-{number}: {}\r\n", "x".repeat(bytes_each));
+            let fields: String = (0..fields).map(field).collect();
+            answer(
+                stream,
+                &format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 2\r\n\r\nok"),
+            )
+            .await;
+        })
+        .await;
+        let result = NetworkDialer::new().http_get(&call(address, "/")).await;
+        assert_eq!(result.is_ok(), is_answer, "{fields} x {bytes_each}: {result:?}");
+    };
+    check(101, 1, true).await;
+    check(900, 1000, true).await;
+    check(900, 5000, false).await;
+}
+
+#[tokio::test]
 async fn a_huge_body_is_not_read() {
     let address = server(|_, mut stream| async move {
         read_head(&mut stream).await;

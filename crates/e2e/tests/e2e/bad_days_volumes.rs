@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rubelet_testkit::cgroup_tree::CgroupTree;
 use rubelet_testkit::containerd::{Containerd, Flavour};
 use rubelet_testkit::fuse::{Farewell, SilentFuse};
 use rubelet_testkit::node::manifest::{Manifest, pause, pod, with};
@@ -46,7 +47,7 @@ fn five_volumes() -> Vec<Value> {
 }
 
 /// Mounts at or below a path, in this process's own view and so in the runtime's.
-fn mounts_below(path: &Path) -> Result<Vec<String>> {
+pub(crate) fn mounts_below(path: &Path) -> Result<Vec<String>> {
     let list = fs::read_to_string("/proc/self/mountinfo").context("read the list of mounts")?;
     Ok(list
         .lines()
@@ -56,8 +57,9 @@ fn mounts_below(path: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-fn check_nothing_left(pods: &Path) -> Result<()> {
-    let mounts = mounts_below(pods)?;
+fn check_nothing_left(bed: &Bed<'_>) -> Result<()> {
+    let pods = bed.node.root_dir().join("pods");
+    let mounts = mounts_below(&pods)?;
     ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
     let directories: Vec<_> = fs::read_dir(pods)
         .into_iter()
@@ -66,6 +68,8 @@ fn check_nothing_left(pods: &Path) -> Result<()> {
         .map(|entry| entry.path())
         .collect();
     ensure!(directories.is_empty(), "still there: {directories:?}");
+    let cgroups = CgroupTree::at(bed.scope.cgroup_root()).pods();
+    ensure!(cgroups.is_empty(), "pods still have cgroups: {cgroups:?}");
     Ok(())
 }
 
@@ -144,7 +148,7 @@ async fn dead_mount(bed: &mut Bed<'_>, dead: &SilentFuse) -> Result<()> {
     for name in ["stuck", "other", "lives"] {
         bed.node.remove(name)?;
     }
-    wait_for("nothing is left", DEADLINE, || check_nothing_left(&pods))
+    wait_for("nothing is left", DEADLINE, || check_nothing_left(bed))
 }
 
 #[test]
@@ -176,5 +180,5 @@ async fn many_pods(bed: &Bed<'_>, count: usize) -> Result<()> {
     for name in &names {
         bed.node.remove(name)?;
     }
-    wait_for("nothing is left", MANY_DEADLINE, || check_nothing_left(&pods))
+    wait_for("nothing is left", MANY_DEADLINE, || check_nothing_left(bed))
 }

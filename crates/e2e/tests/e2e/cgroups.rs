@@ -91,7 +91,7 @@ fn manifests(id: &str) -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-type Values = BTreeMap<String, BTreeMap<&'static str, String>>;
+type Values = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Everything that the kernel was told about the tree, containers by their names.
 async fn values(bed: &Bed<'_>, tree: &CgroupTree, id: &str) -> Result<Values> {
@@ -113,7 +113,7 @@ async fn values(bed: &Bed<'_>, tree: &CgroupTree, id: &str) -> Result<Values> {
             let mut own = tree.values(&format!("{path}/{}", container.id))?;
             let pid = bed.view.pid(&container.id).await?;
             let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
-            own.insert("oom_score_adj", score.trim().to_owned());
+            own.insert("oom_score_adj".to_owned(), score.trim().to_owned());
             found.insert(format!("{name}/{}", container.name), own);
         }
     }

@@ -7,8 +7,8 @@ use kube::api::{Patch, PatchParams};
 use rubelet_testkit::cluster::Cluster;
 use rubelet_testkit::control_plane::Options;
 use rubelet_testkit::in_scope;
-use rubelet_testkit::node::Kubelet;
 use rubelet_testkit::node::manifest::{pause, pod, with};
+use rubelet_testkit::node::{Kubelet, PodFacts};
 use serde_json::{Value, json};
 
 fn check_rejected(pod: &Pod, reason: &str, message: &str) -> Result<()> {
@@ -106,6 +106,41 @@ fn pods_are_judged_by_the_node_as_it_is() {
             })
             .await?;
         cluster.wait_until_ready("here").await?;
-        Ok(())
+        a_critical_pod_takes_the_place_of_another(&cluster).await
     });
+}
+
+/// A static pod is critical. Whoever has to go for it is told so at the API server.
+async fn a_critical_pod_takes_the_place_of_another(cluster: &Cluster<'_>) -> Result<()> {
+    let status = cluster.node().await?.status.context("a status")?;
+    let allocatable = status.allocatable.unwrap_or_default();
+    let cpu = allocatable.get("cpu").context("no cpu")?.0.clone();
+    let (number, unit) = cpu
+        .strip_suffix('m')
+        .map_or((cpu.as_str(), 1000), |millis| (millis, 1));
+    let millis = number.parse::<i64>()? * unit;
+    let asking = |name: &str, millis: i64| {
+        let resources = json!({"requests": {"cpu": format!("{millis}m")}});
+        pod(name)
+            .container(with(pause("main"), "resources", resources))
+            .json()
+    };
+    cluster.create_pod(asking("victim", millis - 50)).await?;
+    cluster.wait_until_ready("victim").await?;
+    cluster.bed.node.write("critical", &asking("critical", 100))?;
+    cluster
+        .wait_for_pod("victim", "had to go", |pod| {
+            pod.check_phase("Failed")?;
+            let status = pod.status.as_ref().context("a status")?;
+            ensure!(status.reason.as_deref() == Some("Preempting"), "another reason");
+            let (holds, reason, _) = pod.condition("DisruptionTarget");
+            ensure!(
+                (holds, reason) == ("True", "TerminationByKubelet"),
+                "{holds} {reason}"
+            );
+            Ok(())
+        })
+        .await?;
+    let critical = cluster.bed.node.pod_name("critical");
+    cluster.wait_until_ready(&critical).await.map(drop)
 }

@@ -72,6 +72,7 @@ fn a_node_joins_by_bootstrap_and_keeps_its_certificates() {
             .eventually("the files are as upstream's", async || joined.check_files())
             .await?;
         joined.serves_what_the_cluster_signed().await?;
+        joined.counts_its_certificates().await?;
         joined.rotates_while_it_runs().await?;
         joined.recovers_after_expiry().await
     });
@@ -207,6 +208,29 @@ impl Joined<'_> {
         self.beats().await?;
         ensure!(self.bed.node.pid() == pid, "the kubelet was started again");
         Ok(())
+    }
+
+    /// How long the certificates still live is on the metrics page.
+    async fn counts_its_certificates(&self) -> Result<()> {
+        let path = format!("/api/v1/nodes/{}/proxy/metrics", self.bed.node.name());
+        self.eventually("the certificates are counted", async || {
+            let answer = self.control_plane.kubectl(&["get", "--raw", &path]).await?;
+            let page = String::from_utf8_lossy(&answer.stdout).into_owned();
+            let value = |name: &str| -> Result<f64> {
+                let line = page.lines().find(|line| line.starts_with(&format!("{name} ")));
+                let text = line.and_then(|line| line.rsplit(' ').next());
+                Ok(text.with_context(|| format!("no {name}"))?.parse()?)
+            };
+            for kind in ["client", "server"] {
+                let left = value(&format!("kubelet_certificate_manager_{kind}_ttl_seconds"))?;
+                ensure!(
+                    left > 0.0 && left <= LIFE.as_secs_f64(),
+                    "the {kind} certificate lives for {left} s"
+                );
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Nothing of the old certificate is of use; the token still is.

@@ -2,7 +2,11 @@
 //!
 //! `RUBELET_TEST_KUBELET=upstream` checks the test itself.
 
+use std::process::Command;
+
 use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, ServiceAccount};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -17,12 +21,16 @@ use serde_json::{Value, json};
 
 const IMAGE: &str = "private.test/team/app:1";
 const PASSWORD: &str = "a-long-secret";
+const WRONG_PASSWORD: &str = "not-the-right-one";
 
 #[test]
 fn private_images_are_for_those_who_may_have_them() {
     in_scope("cluster_images", async |scope| {
-        let cluster =
-            Cluster::start(scope, Options::default(), Kubelet::chosen()?, |options| options).await?;
+        let cluster = Cluster::start(scope, Options::default(), Kubelet::chosen()?, |mut options| {
+            options.arguments.push("--v=10".to_owned());
+            options
+        })
+        .await?;
         let registry = Registry::start(scope, Some(Credentials::new("user", PASSWORD)))?;
         let door = registry.open_tls_door(scope)?;
         route(&cluster, &door)?;
@@ -32,29 +40,79 @@ fn private_images_are_for_those_who_may_have_them() {
 
         // Nobody has it yet: without the password it cannot be had.
         make_namespace(&cluster, "strangers").await?;
-        create(&cluster, "strangers", "stranger", &[]).await?;
+        create(&cluster, "strangers", "stranger", IMAGE, &[]).await?;
         refused(&cluster, "strangers", "stranger").await?;
         // The pod's own secret opens the registry, and so does that of its service account.
-        make_login(&cluster, NAMESPACE).await?;
-        create(&cluster, NAMESPACE, "owner", &["missing", "login"]).await?;
+        make_login(&cluster, NAMESPACE, "login", PASSWORD).await?;
+        create(&cluster, NAMESPACE, "owner", IMAGE, &["missing", "login"]).await?;
         ready(&cluster, NAMESPACE, "owner").await?;
+        // What was tried in vain is not told either.
+        make_login(&cluster, NAMESPACE, "wrong", WRONG_PASSWORD).await?;
+        create(&cluster, NAMESPACE, "mistaken", IMAGE, &["wrong"]).await?;
+        refused(&cluster, NAMESPACE, "mistaken").await?;
+        create(
+            &cluster,
+            NAMESPACE,
+            "absent",
+            "private.test/team/none:1",
+            &["wrong", "login"],
+        )
+        .await?;
+        refused(&cluster, NAMESPACE, "absent").await?;
         make_namespace(&cluster, "friends").await?;
-        make_login(&cluster, "friends").await?;
+        make_login(&cluster, "friends", "login", PASSWORD).await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), "friends");
         let patch = json!({"imagePullSecrets": [{"name": "login"}]});
         accounts
             .patch("default", &PatchParams::default(), &Patch::Merge(patch))
             .await?;
-        create(&cluster, "friends", "friend", &[]).await?;
+        create(&cluster, "friends", "friend", IMAGE, &[]).await?;
         ready(&cluster, "friends", "friend").await?;
 
         // The image is there now. It is given without the registry to those who could have pulled it, and to nobody else.
         drop((door, registry));
-        create(&cluster, NAMESPACE, "later", &["login"]).await?;
+        create(&cluster, NAMESPACE, "later", IMAGE, &["login"]).await?;
         ready(&cluster, NAMESPACE, "later").await?;
-        create(&cluster, "strangers", "another", &[]).await?;
-        refused(&cluster, "strangers", "another").await
+        create(&cluster, "strangers", "another", IMAGE, &[]).await?;
+        refused(&cluster, "strangers", "another").await?;
+        // Upstream's log has the bodies of its requests at this verbosity.
+        if cluster.bed.node.kubelet().is_rubelet() {
+            untold("the log", &cluster.bed.node.log()?)?;
+        }
+        Ok(())
     });
+}
+
+/// Looks that a text has no password, in none of the forms that a password has on its way.
+fn untold(what: &str, text: &str) -> Result<()> {
+    let encoded = |text: String| STANDARD.encode(text);
+    for password in [PASSWORD, WRONG_PASSWORD] {
+        for secret in [
+            password.to_owned(),
+            encoded(format!("user:{password}")),
+            encoded(docker_config(password)),
+        ] {
+            let lines: Vec<&str> = text.lines().filter(|line| line.contains(&secret)).collect();
+            ensure!(lines.is_empty(), "{what} tells a password: {lines:#?}");
+        }
+    }
+    Ok(())
+}
+
+fn docker_config(password: &str) -> String {
+    json!({"auths": {"private.test": {"username": "user", "password": password}}}).to_string()
+}
+
+/// What `rubelet why` says of a pod.
+fn why(cluster: &Cluster<'_>, namespace: &str, name: &str) -> Result<String> {
+    let node = &cluster.bed.node;
+    let output = Command::new(node.kubelet().path()?)
+        .args(["why", &format!("{namespace}/{name}"), "-o", "json", "--root-dir"])
+        .arg(node.root_dir())
+        .output()
+        .context("run rubelet why")?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Sends pulls to the registry's door.
@@ -80,10 +138,9 @@ async fn make_namespace(cluster: &Cluster<'_>, name: &str) -> Result<()> {
         .await
 }
 
-async fn make_login(cluster: &Cluster<'_>, namespace: &str) -> Result<()> {
-    let config = json!({"auths": {"private.test": {"username": "user", "password": PASSWORD}}});
-    let secret = json!({"metadata": {"name": "login"}, "type": "kubernetes.io/dockerconfigjson",
-        "stringData": {".dockerconfigjson": config.to_string()}});
+async fn make_login(cluster: &Cluster<'_>, namespace: &str, name: &str, password: &str) -> Result<()> {
+    let secret = json!({"metadata": {"name": name}, "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": docker_config(password)}});
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), namespace);
     secrets
         .create(&PostParams::default(), &serde_json::from_value(secret)?)
@@ -91,8 +148,14 @@ async fn make_login(cluster: &Cluster<'_>, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-async fn create(cluster: &Cluster<'_>, namespace: &str, name: &str, secrets: &[&str]) -> Result<()> {
-    let container = with(shell("main", UNTIL_TERM), "image", json!(IMAGE));
+async fn create(
+    cluster: &Cluster<'_>,
+    namespace: &str,
+    name: &str,
+    image: &str,
+    secrets: &[&str],
+) -> Result<()> {
+    let container = with(shell("main", UNTIL_TERM), "image", json!(image));
     let container = with(container, "imagePullPolicy", json!("IfNotPresent"));
     let secrets: Vec<Value> = secrets.iter().map(|name| json!({"name": name})).collect();
     let manifest = pod(name)
@@ -122,7 +185,7 @@ async fn ready(cluster: &Cluster<'_>, namespace: &str, name: &str) -> Result<()>
 
 /// Waits until the pod is told that it does not get the image, and looks that nothing secret is told.
 async fn refused(cluster: &Cluster<'_>, namespace: &str, name: &str) -> Result<()> {
-    cluster
+    let message = cluster
         .eventually(&format!("pod {name} gets no image"), async || {
             let pod = pods(cluster, namespace).get(name).await?;
             let status = pod.status.context("no status")?;
@@ -134,11 +197,17 @@ async fn refused(cluster: &Cluster<'_>, namespace: &str, name: &str) -> Result<(
                 matches!(reason.as_str(), "ErrImagePull" | "ImagePullBackOff"),
                 "{reason}"
             );
-            Ok(())
+            Ok(waiting.message.unwrap_or_default())
         })
         .await?;
+    untold("the status", &message)?;
+    let pod = pods(cluster, namespace).get(name).await?;
+    untold("the status", &serde_json::to_string(&pod.status)?)?;
     let events = cluster.events(name).await?;
     let told: Vec<String> = events.into_iter().filter_map(|event| event.message).collect();
-    ensure!(told.iter().all(|message| !message.contains(PASSWORD)), "{told:?}");
+    untold("an event", &told.join("\n"))?;
+    if cluster.bed.node.kubelet().is_rubelet() {
+        untold("rubelet why", &why(cluster, namespace, name)?)?;
+    }
     Ok(())
 }

@@ -6,9 +6,10 @@ use anyhow::{Context, Result, ensure};
 use rubelet_testkit::cluster::{Cluster, NAMESPACE};
 use rubelet_testkit::control_plane::Options;
 use rubelet_testkit::in_scope;
-use rubelet_testkit::metrics_text::{Family, MetricsText};
+use rubelet_testkit::metrics_text::{Family, MetricsText, Sample};
 use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, shell, with};
 use rubelet_testkit::node::{Bed, Kubelet, Node, PodFacts as _};
+use rubelet_testkit::oracle::Oracle;
 use serde_json::{Value, json};
 
 const PAGES: [&str; 3] = ["/metrics", "/metrics/probes", "/metrics/slis"];
@@ -66,10 +67,42 @@ fn shape(family: &Family) -> String {
     )
 }
 
-fn page(node: &Node, path: &str) -> Result<MetricsText> {
+fn text(node: &Node, path: &str) -> Result<String> {
     let answer = node.get(path)?;
     ensure!(answer.status == 200, "{path}: {}", answer.text());
-    MetricsText::parse(&answer.text()).with_context(|| format!("the page {path} of {}", node.name()))
+    Ok(answer.text())
+}
+
+fn page(node: &Node, path: &str) -> Result<MetricsText> {
+    let text = text(node, path)?;
+    MetricsText::parse(&text).with_context(|| format!("the page {path} of {}", node.name()))
+}
+
+/// That Prometheus' own parser finds in a page what ours finds.
+fn check_with_prometheus(oracle: &mut Oracle, text: &str) -> Result<()> {
+    let ours = MetricsText::parse(text)?;
+    let theirs = oracle.ask("metrics.page", json!({ "text": text }))?;
+    let mut families = serde_json::Map::new();
+    for family in ours.families.values() {
+        let series: BTreeSet<Vec<(&String, &String)>> = family.samples.iter().map(own_labels).collect();
+        let described = json!({ "type": family.kind.as_str(), "help": family.help, "series": series.len() });
+        families.insert(family.name.clone(), described);
+    }
+    // Prometheus drops families without series.
+    families.retain(|_, family| family["series"] != 0);
+    ensure!(
+        theirs == Value::Object(families.clone()),
+        "{theirs}\nand ours: {families:?}"
+    );
+    Ok(())
+}
+
+/// Without those that tell the parts of a histogram apart.
+fn own_labels(sample: &Sample) -> Vec<(&String, &String)> {
+    let labels = sample.labels.iter();
+    labels
+        .filter(|(name, _)| *name != "le" && *name != "quantile")
+        .collect()
 }
 
 /// Everything in which one page is not what the other is, one line each.
@@ -165,6 +198,12 @@ fn both_kubelets_count_alike() {
                 );
                 Ok(())
             })
-            .await
+            .await?;
+        let mut oracle = Oracle::start()?;
+        for path in PAGES {
+            let text = text(&cluster.bed.node, path)?;
+            check_with_prometheus(&mut oracle, &text).with_context(|| format!("the page {path}"))?;
+        }
+        Ok(())
     });
 }

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use rubelet_testkit::cluster::Cluster;
 use rubelet_testkit::control_plane::{NODE_LIFECYCLE, Options};
 use rubelet_testkit::in_scope;
@@ -274,8 +276,21 @@ fn a_restart_harms_nobody() {
         cluster
             .create_pod(pod("deleted").container(pause("main")).json())
             .await?;
+        let nodes: Api<Node> = Api::all(cluster.client());
+        let node_name = cluster.node_name().to_owned();
+        let change = async |patch: Value| {
+            let patch = Patch::Merge(patch);
+            let patched = nodes.patch(&node_name, &PatchParams::default(), &patch).await;
+            patched.map(drop)
+        };
+        change(json!({ "metadata": { "labels": { "test.example/rack": "7" } } })).await?;
+        let selected = pod("selected")
+            .container(pause("main"))
+            .spec("nodeSelector", json!({ "test.example/rack": "7" }));
+        cluster.create_pod(selected.json()).await?;
         let ready = cluster.wait_until_ready("probed").await?;
         let deleted = cluster.wait_until_ready("deleted").await?;
+        let selected = cluster.wait_until_ready("selected").await?;
         let since = |pod: &k8s_openapi::api::core::v1::Pod| -> Option<String> {
             let conditions = pod.status.as_ref()?.conditions.as_ref()?;
             let condition = conditions.iter().find(|condition| condition.type_ == "Ready")?;
@@ -283,6 +298,10 @@ fn a_restart_harms_nobody() {
         };
         cluster.bed.node.kill_nine()?;
         cluster.delete_pod("deleted", None).await?;
+        // Neither would be let in now, but both live.
+        change(json!({ "metadata": { "labels": { "test.example/rack": "8" } } })).await?;
+        change(json!({ "spec": { "taints": [{ "key": "test.example/full", "effect": "NoExecute" }] } }))
+            .await?;
         cluster.bed.node.start_again()?;
         cluster.wait_until_gone("deleted", deleted.uid()).await?;
         cluster.wait_until_node_ready().await?;
@@ -295,6 +314,11 @@ fn a_restart_harms_nobody() {
         ensure!(
             after.container("main")?.container_id == ready.container("main")?.container_id,
             "the container was made anew"
+        );
+        let still = cluster.wait_until_ready("selected").await?;
+        ensure!(
+            still.running_id("main")? == selected.running_id("main")?,
+            "the container of a pod that would not be let in was made anew"
         );
         Ok(())
     });

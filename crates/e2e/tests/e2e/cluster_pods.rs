@@ -3,6 +3,7 @@
 //! One cluster serves all of them. `RUBELET_TEST_KUBELET=upstream` checks the tests themselves.
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::time::Instant;
 
@@ -13,11 +14,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use rubelet_testkit::cluster::{Cluster, NAMESPACE};
+use rubelet_testkit::cluster::{Cluster, DEADLINE, NAMESPACE};
 use rubelet_testkit::control_plane::Options;
+use rubelet_testkit::images::SERVER;
 use rubelet_testkit::in_scope;
 use rubelet_testkit::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
 use rubelet_testkit::node::{Kubelet, PodFacts};
+use rubelet_testkit::wait::wait_until;
 use serde_json::json;
 
 /// More than this many at a time make two cores slower, not faster.
@@ -43,6 +46,10 @@ const SCENARIOS: &[(&str, Run)] = scenarios![
     variables_come_from_objects,
     files_follow_their_objects,
     a_missing_object_is_told_and_waited_for,
+    failures_tell_no_secret,
+    an_ephemeral_container_joins_a_pod,
+    a_new_image_restarts_its_container,
+    a_resize_that_does_not_fit_is_told,
     a_token_is_in_every_pod,
     services_are_in_the_environment,
     commands_run_in_a_container,
@@ -339,12 +346,175 @@ async fn variables_come_from_objects(cluster: &Cluster<'_>) -> Result<()> {
         ensure!(text.lines().any(|found| found == line), "no {line} in {text}");
     }
     ensure!(!text.contains("MISSING"), "{text}");
-    ensure!(
-        !cluster.bed.node.log()?.contains("open sesame"),
-        "the kubelet's log has the password"
-    );
+    nobody_tells(cluster, name, "open sesame").await?;
     cluster.delete_pod(name, None).await?;
     cluster.wait_until_gone(name, ended.uid()).await
+}
+
+/// Neither the kubelet's log nor the pod's status and events have the secret.
+async fn nobody_tells(cluster: &Cluster<'_>, name: &str, secret: &str) -> Result<()> {
+    ensure!(
+        !cluster.bed.node.log()?.contains(secret),
+        "the kubelet's log has the secret"
+    );
+    let status = serde_json::to_string(&cluster.pod(name).await?.status)?;
+    ensure!(!status.contains(secret), "the status has the secret: {status}");
+    let events = cluster.events(name).await?;
+    ensure!(!events.is_empty(), "nothing was told of {name}");
+    let told = serde_json::to_string(&events)?;
+    ensure!(!told.contains(secret), "an event has the secret: {told}");
+    Ok(())
+}
+
+/// What goes wrong with a secret in the environment is told without it: a command that is not there, and a hook that fails.
+async fn failures_tell_no_secret(cluster: &Cluster<'_>) -> Result<()> {
+    let secret = "speak friend";
+    cluster
+        .create::<Secret>(json!({ "metadata": { "name": "gate" }, "stringData": { "word": secret } }))
+        .await?;
+    let word =
+        json!([{ "name": "WORD", "valueFrom": { "secretKeyRef": { "name": "gate", "key": "word" } } }]);
+    let mut missing = with(pause("main"), "env", word.clone());
+    missing["command"] = json!(["/no/such/command"]);
+    let mut hooked = with(shell("main", UNTIL_TERM), "env", word);
+    hooked["lifecycle"] =
+        json!({ "postStart": { "exec": { "command": ["sh", "-c", "test \"$WORD\" = other"] } } });
+    for (name, container, reason) in [
+        ("no-command", missing, "Failed"),
+        ("bad-hook", hooked, "FailedPostStartHook"),
+    ] {
+        let made = cluster.create_pod(pod(name).container(container).json()).await?;
+        cluster
+            .eventually("the failure is told", async || {
+                let reasons = cluster.event_reasons(name).await?;
+                ensure!(reasons.iter().any(|found| found == reason), "{reasons:?}");
+                Ok(())
+            })
+            .await?;
+        cluster
+            .wait_for_pod(name, "says what is wrong", |pod| {
+                let main = pod.container("main")?;
+                let is_told = main.state.as_ref().is_some_and(|state| state.running.is_none());
+                ensure!(is_told, "it runs");
+                Ok(())
+            })
+            .await?;
+        nobody_tells(cluster, name, secret).await?;
+        cluster.delete_pod(name, Some(0)).await?;
+        cluster.wait_until_gone(name, made.uid()).await?;
+    }
+    Ok(())
+}
+
+async fn an_ephemeral_container_joins_a_pod(cluster: &Cluster<'_>) -> Result<()> {
+    let name = "debugged";
+    cluster
+        .create_pod(pod(name).container(shell("main", UNTIL_TERM)).json())
+        .await?;
+    let ready = cluster.wait_until_ready(name).await?;
+    let mut debugger = shell("debugger", "echo I see $(hostname); ps; exit 6");
+    debugger["targetContainerName"] = json!("main");
+    let patch = json!({ "spec": { "ephemeralContainers": [debugger] } });
+    cluster
+        .pods()
+        .patch_ephemeral_containers(name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await?;
+    let after = cluster
+        .wait_for_pod(name, "its debugger has ended", |pod| {
+            ensure!(pod.terminated("debugger")?.exit_code == 6, "another end");
+            Ok(pod.clone())
+        })
+        .await?;
+    let statuses = after.status.as_ref().context("a status")?;
+    let ephemeral = statuses
+        .ephemeral_container_statuses
+        .as_deref()
+        .unwrap_or_default();
+    ensure!(
+        ephemeral.len() == 1 && ephemeral[0].restart_count == 0,
+        "{ephemeral:?}"
+    );
+    // It sees the processes of its target, and changes nothing of the pod.
+    let logs = cluster.kubectl(&["logs", name, "--container=debugger"]).await?;
+    ensure!(
+        logs.contains(&format!("I see {name}")) && logs.contains("trap"),
+        "{logs}"
+    );
+    after.check_ready()?;
+    ensure!(
+        after.running_id("main")? == ready.running_id("main")?,
+        "the container was made anew"
+    );
+    cluster.delete_pod(name, Some(0)).await?;
+    cluster.wait_until_gone(name, ready.uid()).await
+}
+
+async fn a_new_image_restarts_its_container(cluster: &Cluster<'_>) -> Result<()> {
+    let name = "renewed";
+    let manifest = pod(name)
+        .container(shell("main", UNTIL_TERM))
+        .container(pause("other"));
+    cluster.create_pod(manifest.json()).await?;
+    let before = cluster.wait_until_ready(name).await?;
+    let patch = json!({ "spec": { "containers": [{ "name": "other", "image": SERVER }] } });
+    cluster
+        .pods()
+        .patch(name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await?;
+    // Without arguments the new image's program ends soon; that it was started is enough.
+    let after = cluster
+        .wait_for_pod(name, "has the new image", |pod| {
+            let other = pod.container("other")?;
+            ensure!(other.restart_count >= 1, "{} restarts", other.restart_count);
+            ensure!(other.image == SERVER, "{}", other.image);
+            Ok(pod.clone())
+        })
+        .await?;
+    ensure!(
+        after.running_id("main")? == before.running_id("main")?,
+        "the other container was made anew"
+    );
+    let events = cluster.events(name).await?;
+    let told = events.iter().any(|event| {
+        let message = event.message.as_deref().unwrap_or_default();
+        event.reason.as_deref() == Some("Killing") && message.contains("definition changed")
+    });
+    ensure!(told, "{:?}", cluster.event_reasons(name).await?);
+    cluster.delete_pod(name, Some(0)).await?;
+    cluster.wait_until_gone(name, before.uid()).await
+}
+
+/// More than the node has is never possible, and the pod goes on with what it was let in with.
+async fn a_resize_that_does_not_fit_is_told(cluster: &Cluster<'_>) -> Result<()> {
+    let name = "resized";
+    let resources = json!({ "requests": { "cpu": "10m" } });
+    cluster
+        .create_pod(
+            pod(name)
+                .container(with(shell("main", UNTIL_TERM), "resources", resources))
+                .json(),
+        )
+        .await?;
+    let ready = cluster.wait_until_ready(name).await?;
+    let patch = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "9000" } } }] } });
+    cluster
+        .pods()
+        .patch_subresource("resize", name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await?;
+    let after = cluster
+        .wait_for_pod(name, "the refusal is told", |pod| {
+            let (status, reason, _) = pod.condition("PodResizePending");
+            ensure!((status, reason) == ("True", "Infeasible"), "{status} {reason}");
+            Ok(pod.clone())
+        })
+        .await?;
+    after.check_ready()?;
+    ensure!(
+        after.running_id("main")? == ready.running_id("main")?,
+        "the container was made anew"
+    );
+    cluster.delete_pod(name, Some(0)).await?;
+    cluster.wait_until_gone(name, ready.uid()).await
 }
 
 async fn files_follow_their_objects(cluster: &Cluster<'_>) -> Result<()> {
@@ -386,9 +556,11 @@ async fn files_follow_their_objects(cluster: &Cluster<'_>) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client(), NAMESPACE);
     let patch = Patch::Merge(json!({ "data": { "index": "two", "other": null, "new": "y" } }));
     maps.patch("page", &PatchParams::default(), &patch).await?;
+    tell_the_delay(cluster, &ready, "configmap/page/a/index", "two").await?;
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), NAMESPACE);
     let patch = Patch::Merge(json!({ "stringData": { "key": "second" } }));
     secrets.patch("seal", &PatchParams::default(), &patch).await?;
+    tell_the_delay(cluster, &ready, "secret/seal/key", "second").await?;
     cluster
         .eventually("the files have changed", async || {
             let shown = "cat /page/a/index /seal/key; echo; ls /all";
@@ -399,6 +571,31 @@ async fn files_follow_their_objects(cluster: &Cluster<'_>) -> Result<()> {
         .await?;
     cluster.delete_pod(name, Some(0)).await?;
     cluster.wait_until_gone(name, ready.uid()).await
+}
+
+/// Prints how long a change takes from the API server's answer to the file on the node.
+async fn tell_the_delay(cluster: &Cluster<'_>, pod: &Pod, path: &str, content: &str) -> Result<()> {
+    let pods = cluster.bed.node.root_dir().join("pods");
+    let file = pods
+        .join(pod.uid())
+        .join("volumes")
+        .join(format!("kubernetes.io~{path}"));
+    let start = Instant::now();
+    has_content(&file, content)
+        .await
+        .with_context(|| file.display().to_string())?;
+    eprintln!("{path} changed after {:.3} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Looks closely: the time until then is what is told.
+async fn has_content(file: &Path, content: &str) -> Result<()> {
+    wait_until("the file has changed", DEADLINE, async || {
+        let found = std::fs::read_to_string(file)?;
+        ensure!(found == content, "{found}");
+        Ok(())
+    })
+    .await
 }
 
 async fn a_missing_object_is_told_and_waited_for(cluster: &Cluster<'_>) -> Result<()> {
@@ -472,10 +669,7 @@ async fn a_token_is_in_every_pod(cluster: &Cluster<'_>) -> Result<()> {
         bound.get("authentication.kubernetes.io/pod-uid") == Some(&vec![ready.uid().to_owned()]),
         "{bound:?}"
     );
-    ensure!(
-        !cluster.bed.node.log()?.contains(token),
-        "the kubelet's log has the token"
-    );
+    nobody_tells(cluster, name, token).await?;
     cluster.delete_pod(name, Some(0)).await?;
     cluster.wait_until_gone(name, ready.uid()).await
 }
@@ -534,12 +728,29 @@ async fn commands_run_in_a_container(cluster: &Cluster<'_>) -> Result<()> {
     cluster.wait_until_gone(name, ready.uid()).await
 }
 
+/// Another mirror than this one shows the same container.
+async fn the_mirror_is_back(cluster: &Cluster<'_>, name: &str, old: &Pod) -> Result<Pod> {
+    let again = cluster
+        .wait_for_pod(name, "is back", |pod| {
+            ensure!(pod.uid() != old.uid(), "it is the old one");
+            pod.check_ready()?;
+            Ok(pod.clone())
+        })
+        .await?;
+    ensure!(
+        again.container("main")?.container_id == old.container("main")?.container_id,
+        "the container was made anew"
+    );
+    Ok(again)
+}
+
 async fn a_static_pod_has_a_mirror(cluster: &Cluster<'_>) -> Result<()> {
     let name = "static";
-    cluster
-        .bed
-        .node
-        .write(name, &pod(name).container(pause("main")).json())?;
+    let manifest = pod(name)
+        .metadata("labels", json!({"app": name}))
+        .container(pause("main"))
+        .json();
+    cluster.bed.node.write(name, &manifest)?;
     let full = cluster.bed.node.pod_name(name);
     let mirror = cluster.wait_until_ready(&full).await?;
     let annotations = mirror.metadata.annotations.clone().unwrap_or_default();
@@ -550,23 +761,38 @@ async fn a_static_pod_has_a_mirror(cluster: &Cluster<'_>) -> Result<()> {
     let owners = mirror.metadata.owner_references.clone().unwrap_or_default();
     ensure!(owners.iter().any(|owner| owner.kind == "Node"), "{owners:?}");
     cluster.delete_pod(&full, Some(0)).await?;
-    let again = cluster
-        .wait_for_pod(&full, "is back", |pod| {
-            ensure!(pod.uid() != mirror.uid(), "it is the old one");
-            pod.check_ready()?;
-            Ok(pod.clone())
-        })
-        .await?;
-    ensure!(
-        again.container("main")?.container_id == mirror.container("main")?.container_id,
-        "the container was made anew"
-    );
+    let mut last = the_mirror_is_back(cluster, &full, &mirror).await?;
+    cluster.delete_pod(&full, None).await?;
+    last = the_mirror_is_back(cluster, &full, &last).await?;
+    // Whoever changes what the manifest says gets it back.
+    let changes: [&[&str]; 2] = [
+        &["label", "pod", full.as_str(), "app=other", "--overwrite"],
+        &[
+            "set",
+            "image",
+            "pod",
+            full.as_str(),
+            "main=registry.invalid/other:1",
+        ],
+    ];
+    for change in changes {
+        cluster.kubectl(change).await?;
+        last = the_mirror_is_back(cluster, &full, &last).await?;
+        ensure!(
+            last.metadata.labels == mirror.metadata.labels,
+            "{:?}",
+            last.metadata.labels
+        );
+        let images = |pod: &Pod| {
+            let spec = pod.spec.clone().unwrap_or_default();
+            let images = spec.containers.into_iter().map(|container| container.image);
+            images.collect::<Vec<_>>()
+        };
+        ensure!(images(&last) == images(&mirror), "{:?}", images(&last));
+    }
     // Removed and written again at once: the pod ends, and another one of the same identity begins.
     cluster.bed.node.remove(name)?;
-    cluster
-        .bed
-        .node
-        .write(name, &pod(name).container(pause("main")).json())?;
+    cluster.bed.node.write(name, &manifest)?;
     let anew = cluster
         .wait_for_pod(&full, "has begun anew", |pod| {
             let main = pod.container("main")?;

@@ -2,10 +2,11 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use rubelet_testkit::cluster::Cluster;
 use rubelet_testkit::control_plane::Options;
 use rubelet_testkit::in_scope;
@@ -39,34 +40,67 @@ fn containers_can_be_entered() {
                     .json(),
             )
             .await?;
-        cluster
-            .create_pod(
-                pod("attached")
-                    .container(reader)
-                    .spec("restartPolicy", json!("Never"))
-                    .json(),
-            )
-            .await?;
-        cluster.wait_until_ready("entered").await?;
-        cluster.wait_until_ready("attached").await?;
-        input_reaches_a_command(&cluster)
-            .await
-            .context("exec with input")?;
-        a_terminal_is_one(&cluster)
-            .await
-            .context("exec with a terminal")?;
-        files_are_copied(&cluster).await.context("cp")?;
+        for name in ["attached", "attached-too"] {
+            let manifest = pod(name)
+                .container(reader.clone())
+                .spec("restartPolicy", json!("Never"));
+            cluster.create_pod(manifest.json()).await?;
+        }
+        for name in ["entered", "attached", "attached-too"] {
+            cluster.wait_until_ready(name).await?;
+        }
+        for wire in [Wire::WebSocket, Wire::Spdy] {
+            sessions_work(&cluster, wire)
+                .await
+                .with_context(|| format!("over {wire:?}"))?;
+        }
         logs_are_shown(&cluster).await.context("logs")?;
+        logs_are_followed(&cluster).await.context("logs -f")?;
         logs_come_over_a_websocket(&cluster)
             .await
             .context("logs over a websocket")?;
-        ports_are_forwarded(&cluster).await.context("port-forward")?;
-        input_reaches_a_container(&cluster).await.context("attach")?;
         nobody_else_may(&cluster).await.context("access")
     });
 }
 
-async fn input_reaches_a_command(cluster: &Cluster<'_>) -> Result<()> {
+/// What kubectl speaks with the API server, and the API server with the kubelet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wire {
+    WebSocket,
+    Spdy,
+}
+
+impl Wire {
+    /// Kubectl as the administrator, speaking this.
+    async fn kubectl(self, cluster: &Cluster<'_>, arguments: &[&str]) -> Result<Command> {
+        let mut command = cluster.control_plane.kubectl_command(arguments).await?;
+        let is_websocket = (self == Self::WebSocket).to_string();
+        command
+            .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", &is_websocket)
+            .env("KUBECTL_PORT_FORWARD_WEBSOCKETS", &is_websocket);
+        Ok(command)
+    }
+
+    /// What it said, whether it succeeded or not.
+    async fn run(self, cluster: &Cluster<'_>, arguments: &[&str], input: Vec<u8>) -> Result<Output> {
+        let command = self.kubectl(cluster, arguments).await?;
+        cluster.control_plane.run_with_input(command, input).await
+    }
+}
+
+async fn sessions_work(cluster: &Cluster<'_>, wire: Wire) -> Result<()> {
+    input_reaches_a_command(cluster, wire)
+        .await
+        .context("exec with input")?;
+    a_terminal_is_one(cluster, wire)
+        .await
+        .context("exec with a terminal")?;
+    files_are_copied(cluster, wire).await.context("cp")?;
+    ports_are_forwarded(cluster, wire).await.context("port-forward")?;
+    input_reaches_a_container(cluster, wire).await.context("attach")
+}
+
+async fn input_reaches_a_command(cluster: &Cluster<'_>, wire: Wire) -> Result<()> {
     // More than any buffer on the way holds.
     let input: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
     let arguments = [
@@ -79,10 +113,7 @@ async fn input_reaches_a_command(cluster: &Cluster<'_>) -> Result<()> {
         "-c",
         "cat; echo done >&2; exit 3",
     ];
-    let output = cluster
-        .control_plane
-        .kubectl_with_input(&arguments, input.clone())
-        .await?;
+    let output = wire.run(cluster, &arguments, input.clone()).await?;
     ensure!(output.status.code() == Some(3), "{:?}", output.status);
     ensure!(
         output.stdout == input,
@@ -101,21 +132,19 @@ async fn input_reaches_a_command(cluster: &Cluster<'_>) -> Result<()> {
 /// The size comes a moment after the command's start.
 const SIZED: &str = "tty; for i in $(seq 100); do stty size 2>/dev/null | grep 33 && break; sleep 0.1; done";
 
-async fn a_terminal_is_one(cluster: &Cluster<'_>) -> Result<()> {
+async fn a_terminal_is_one(cluster: &Cluster<'_>, wire: Wire) -> Result<()> {
     // Without a terminal of its own kubectl asks for none, so `script` gives it one.
-    let kubectl = cluster
-        .control_plane
-        .kubectl_command(&[
-            "exec",
-            "-it",
-            "entered",
-            "--container=main",
-            "--",
-            "sh",
-            "-c",
-            SIZED,
-        ])
-        .await?;
+    let arguments = [
+        "exec",
+        "-it",
+        "entered",
+        "--container=main",
+        "--",
+        "sh",
+        "-c",
+        SIZED,
+    ];
+    let kubectl = wire.kubectl(cluster, &arguments).await?;
     let mut line = format!(
         "stty rows 33 cols 77; {}",
         kubectl.get_program().to_string_lossy()
@@ -123,7 +152,7 @@ async fn a_terminal_is_one(cluster: &Cluster<'_>) -> Result<()> {
     for argument in kubectl.get_args() {
         line.push_str(&format!(" '{}'", argument.to_string_lossy()));
     }
-    let mut command = std::process::Command::new("script");
+    let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
     for (name, value) in kubectl.get_envs() {
         match value {
@@ -142,7 +171,7 @@ async fn a_terminal_is_one(cluster: &Cluster<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn files_are_copied(cluster: &Cluster<'_>) -> Result<()> {
+async fn files_are_copied(cluster: &Cluster<'_>, wire: Wire) -> Result<()> {
     let dir = cluster.bed.scope.path("copied");
     std::fs::create_dir_all(&dir)?;
     let bytes: Vec<u8> = (0..500_000_u32).flat_map(u32::to_be_bytes).collect();
@@ -151,12 +180,18 @@ async fn files_are_copied(cluster: &Cluster<'_>) -> Result<()> {
         dir.join("there").display().to_string(),
         dir.join("back").display().to_string(),
     );
-    cluster
-        .kubectl(&["cp", "--container=main", &there, "entered:/tmp/there"])
-        .await?;
-    cluster
-        .kubectl(&["cp", "--container=main", "entered:/tmp/there", &back])
-        .await?;
+    for (from, to) in [
+        (there.as_str(), "entered:/tmp/there"),
+        ("entered:/tmp/there", &back),
+    ] {
+        let arguments = ["cp", "--container=main", from, to];
+        let output = wire.run(cluster, &arguments, Vec::new()).await?;
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
     ensure!(
         std::fs::read(dir.join("back"))? == bytes,
         "another file came back"
@@ -237,13 +272,47 @@ fn read_websocket(port: u16, path: &str) -> Result<String> {
     }
 }
 
-async fn ports_are_forwarded(cluster: &Cluster<'_>) -> Result<()> {
-    let port = cluster.bed.scope.port()?;
-    let command = cluster
+/// What is written after the command began arrives, and the command ends with its container.
+async fn logs_are_followed(cluster: &Cluster<'_>) -> Result<()> {
+    let name = "followed";
+    let script = "echo begin; while ! test -e /tmp/go; do sleep 0.1; done; echo middle; echo end";
+    let manifest = pod(name)
+        .container(shell("main", script))
+        .spec("restartPolicy", json!("Never"));
+    cluster.create_pod(manifest.json()).await?;
+    cluster.wait_until_ready(name).await?;
+    let mut command = cluster
         .control_plane
-        .kubectl_command(&["port-forward", "entered", &format!("{port}:8080")])
+        .kubectl_command(&["logs", "--follow", name])
         .await?;
-    let forwarder = cluster.bed.scope.spawn("port-forward", command)?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut follower = command.spawn().context("start kubectl")?;
+    let mut lines = BufReader::new(follower.stdout.take().context("its output")?);
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut first = String::new();
+        lines.read_line(&mut first).map(|_| (first, lines))
+    });
+    let (first, mut lines) = reading.await??;
+    ensure!(first == "begin\n", "{first:?}");
+    cluster.kubectl(&["exec", name, "--", "touch", "/tmp/go"]).await?;
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut rest = String::new();
+        lines.read_to_string(&mut rest)?;
+        follower.wait().map(|status| (rest, status))
+    });
+    let (rest, status) = reading.await??;
+    ensure!(rest == "middle\nend\n" && status.success(), "{rest:?} {status}");
+    Ok(())
+}
+
+async fn ports_are_forwarded(cluster: &Cluster<'_>, wire: Wire) -> Result<()> {
+    let port = cluster.bed.scope.port()?;
+    let arguments = ["port-forward", "entered", &format!("{port}:8080")];
+    let command = wire.kubectl(cluster, &arguments).await?;
+    let forwarder = cluster
+        .bed
+        .scope
+        .spawn(&format!("port-forward {wire:?}"), command)?;
     cluster
         .eventually("the forwarded port answers", async || {
             let mut stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -259,10 +328,14 @@ async fn ports_are_forwarded(cluster: &Cluster<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn input_reaches_a_container(cluster: &Cluster<'_>) -> Result<()> {
-    let output = cluster
-        .control_plane
-        .kubectl_with_input(&["attach", "--stdin", "attached"], b"hello\nthere\n".to_vec())
+async fn input_reaches_a_container(cluster: &Cluster<'_>, wire: Wire) -> Result<()> {
+    // Its input ends with the session, and the container with its input.
+    let name = match wire {
+        Wire::WebSocket => "attached",
+        Wire::Spdy => "attached-too",
+    };
+    let output = wire
+        .run(cluster, &["attach", "--stdin", name], b"hello\nthere\n".to_vec())
         .await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(
@@ -279,21 +352,53 @@ async fn nobody_else_may(cluster: &Cluster<'_>) -> Result<()> {
     let status = node.status.context("a status")?;
     let endpoints = status.daemon_endpoints.and_then(|all| all.kubelet_endpoint);
     let port = endpoints.context("the kubelet's port")?.port;
-    let answer = tokio::task::spawn_blocking(move || {
-        std::process::Command::new("curl")
-            .args([
-                "--silent",
-                "--insecure",
-                "--max-time",
-                "20",
-                "--write-out",
-                "%{http_code}",
-            ])
-            .args(["--output", "/dev/null", &format!("https://127.0.0.1:{port}/pods")])
-            .output()
-    })
-    .await??;
-    let code = String::from_utf8_lossy(&answer.stdout).into_owned();
-    ensure!(code == "401", "without credentials /pods answered {code:?}");
+    // Somebody the cluster knows, who may do nothing; and one who may read everything of nodes.
+    for name in ["nobody", "reader"] {
+        cluster
+            .create::<ServiceAccount>(json!({ "metadata": { "name": name } }))
+            .await?;
+    }
+    let binding = [
+        "create",
+        "clusterrolebinding",
+        "reader",
+        "--clusterrole=system:kubelet-api-admin",
+        "--serviceaccount=default:reader",
+    ];
+    cluster.kubectl(&binding).await?;
+    let stranger = cluster.kubectl(&["create", "token", "nobody"]).await?;
+    let reader = cluster.kubectl(&["create", "token", "reader"]).await?;
+    for path in [
+        "/pods",
+        "/metrics",
+        "/configz",
+        "/containerLogs/default/entered/main",
+    ] {
+        let check = async |token: Option<&str>, expected: &str| {
+            let code = code_of(port, path, token).await?;
+            ensure!(code == expected, "{path} answered {code:?} instead of {expected}");
+            Ok(())
+        };
+        check(None, "401").await?;
+        check(Some("forged"), "401").await?;
+        check(Some(stranger.trim()), "403").await?;
+        check(Some(reader.trim()), "200").await?;
+    }
     Ok(())
+}
+
+/// What the kubelet answers to a request with this bearer token, or none.
+async fn code_of(port: i32, path: &str, token: Option<&str>) -> Result<String> {
+    let mut command = Command::new("curl");
+    command
+        .args(["--silent", "--insecure", "--max-time", "20"])
+        .args(["--write-out", "%{http_code}", "--output", "/dev/null"])
+        .arg(format!("https://127.0.0.1:{port}{path}"));
+    if let Some(token) = token {
+        command
+            .arg("--header")
+            .arg(format!("Authorization: Bearer {token}"));
+    }
+    let answer = tokio::task::spawn_blocking(move || command.output()).await??;
+    Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
 }

@@ -1,19 +1,23 @@
-//! `kill -9` of the kubelet while pods come, change and go: what should have stayed has the same container with the same time
-//! of start, judged by containerd alone.
+//! `kill -9` of the kubelet while pods with volumes come, change and go: what should have stayed has the same container with the
+//! same time of start, judged by containerd alone; of what is gone no mount and no cgroup is left, judged by the kernel.
 //!
 //! `RUBELET_KILLS` says how often; `RUBELET_KILLS_SEED` repeats a run's choices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use rubelet_ports::RuntimeWriter;
+use rubelet_testkit::cgroup_tree::CgroupTree;
 use rubelet_testkit::containerd::Flavour;
 use rubelet_testkit::in_scope;
 use rubelet_testkit::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
 use rubelet_testkit::node::{Bed, Kubelet, Options, PodFacts};
 use rubelet_testkit::wait::wait_until;
 use serde_json::{Value, json};
+
+use crate::bad_days_volumes::mounts_below;
 
 const KILLS: u64 = 50;
 /// Pods that nobody touches.
@@ -77,14 +81,31 @@ impl Wanted {
 
 fn churned(bed: &Bed<'_>, name: &str, version: u64, shape: u64) -> Value {
     let manifest = pod(name).metadata("uid", json!(Wanted::uid(bed, name, version)));
+    let main = with(
+        pause("main"),
+        "volumeMounts",
+        json!([
+            { "name": "disk", "mountPath": "/disk" },
+            { "name": "disk", "mountPath": "/part", "subPath": "part" },
+            { "name": "memory", "mountPath": "/memory" },
+            { "name": "info", "mountPath": "/info" },
+        ]),
+    );
     let manifest = match shape {
-        0 => manifest.container(pause("main")),
-        1 => manifest.init(shell("init", "true")).container(pause("main")),
-        _ => manifest
-            .container(pause("main"))
-            .container(shell("other", UNTIL_TERM)),
+        0 => manifest.container(main),
+        1 => manifest.init(shell("init", "true")).container(main),
+        _ => manifest.container(main).container(shell("other", UNTIL_TERM)),
     };
-    manifest.spec("terminationGracePeriodSeconds", json!(1)).json()
+    let items = json!([{ "path": "name", "fieldRef": { "fieldPath": "metadata.name" } }]);
+    let volumes = json!([
+        { "name": "disk", "emptyDir": {} },
+        { "name": "memory", "emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } },
+        { "name": "info", "downwardAPI": { "items": items } },
+    ]);
+    manifest
+        .spec("volumes", volumes)
+        .spec("terminationGracePeriodSeconds", json!(1))
+        .json()
 }
 
 fn stable(name: &str) -> Value {
@@ -264,7 +285,7 @@ async fn containerd_is_stuck(bed: &Bed<'_>, uids: &[String]) -> Result<bool> {
     Ok(false)
 }
 
-/// Nothing of other pods is left in the runtime or on disk.
+/// Nothing of other pods is left in the runtime, on disk or in the kernel; and what the others need is there.
 async fn nothing_else(bed: &Bed<'_>, uids: &[String]) -> Result<()> {
     for sandbox in bed.view.sandboxes().await? {
         ensure!(uids.contains(&sandbox.uid), "a leaked sandbox: {sandbox:?}");
@@ -280,5 +301,22 @@ async fn nothing_else(bed: &Bed<'_>, uids: &[String]) -> Result<()> {
             .collect();
         ensure!(left.is_empty(), "leaked directories {left:?}");
     }
+    let pods = bed.node.root_dir().join("pods");
+    let mut mounts: BTreeMap<String, usize> = BTreeMap::new();
+    for target in mounts_below(&pods)? {
+        let uid = Path::new(&target).strip_prefix(&pods)?.iter().next();
+        let uid = uid.context("the folder of pods is a mount")?;
+        *mounts.entry(uid.to_string_lossy().into_owned()).or_default() += 1;
+    }
+    // Two in memory and one bind; only the pods that are churned have volumes.
+    let churned = uids.iter().filter(|uid| uid.starts_with("churn-"));
+    let expected: BTreeMap<String, usize> = churned.map(|uid| (uid.clone(), 3)).collect();
+    ensure!(mounts == expected, "mounts {mounts:?} instead of {expected:?}");
+    let cgroups = CgroupTree::at(bed.scope.cgroup_root()).pods();
+    let expected: BTreeSet<String> = uids.iter().cloned().collect();
+    ensure!(
+        cgroups == expected,
+        "cgroups of {cgroups:?} instead of {expected:?}"
+    );
     Ok(())
 }

@@ -127,7 +127,7 @@ pub(crate) fn plain_node() -> NodeConfiguration {
         pod_logs_dir: String::new(),
         cluster_domain: String::new(),
         cluster_dns: Vec::new(),
-        resolver: None,
+        resolver_file: None,
         node_ips: Vec::new(),
         cgroup_root: String::new(),
         cgroups_per_qos: true,
@@ -158,11 +158,10 @@ fn our_dns(input: &Value) -> Result<Value> {
             .iter()
             .filter_map(|text| parse_ip(text))
             .collect(),
-        resolver,
         node_ips: list("nodeIPs").iter().filter_map(|text| parse_ip(text)).collect(),
         ..plain_node()
     };
-    let dns = pod_dns(&pod, &node);
+    let dns = pod_dns(&pod, &node, resolver.as_ref());
     let reasons: Vec<&str> = dns
         .warnings
         .iter()
@@ -278,6 +277,7 @@ fn fields_are_read_alike() -> Result<()> {
         let addresses = Addresses {
             pod_ips: &[],
             node_ips: &[],
+            host_ips: &[],
         };
         Ok(match field_value(&selector, &pod, addresses) {
             Ok(text) => json!({"ok": true, "text": text}),

@@ -165,6 +165,7 @@ fn ours(input: &Value) -> Result<Value> {
         container_demand: demand.container("c").context("the container")?,
         node: &node,
         pod_ips: &[],
+        host_ips: &[],
         services: &services,
         files: &files,
         objects: &objects,

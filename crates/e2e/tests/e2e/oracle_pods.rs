@@ -1,14 +1,17 @@
-//! Generated and mutated pods: accepted or refused alike, for the same fields, and the same after defaults.
+//! Generated and mutated pods: accepted or refused alike, for the same fields, and the same after defaults. What is accepted can
+//! be made into containers, or is refused with a field and a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use anyhow::Result;
 use rubelet_config::gates::{FeatureGates, Gate};
+use rubelet_lifecycle::configuration::{ContainerInputs, container_config, unsupported};
 use rubelet_manifest::{api_reference, apply_defaults, decode, generate, mutate, validate};
 use rubelet_testkit::oracle::Oracle;
 use serde_json::{Value, json};
 
+use crate::oracle_configuration::plain_node;
 use crate::oracle_ours::{Differences, seeds};
 use crate::yaml_text::yaml_text;
 
@@ -96,6 +99,9 @@ fn compare(pods: &[(u64, String)]) -> Result<()> {
         let upstream = upstream_answer(&answer?);
         let is_good = upstream["errors"].as_array().is_some_and(Vec::is_empty);
         accepted += usize::from(is_good);
+        if is_good {
+            can_run_or_says_why(text);
+        }
         differences.compare(seed, &json!(text), &upstream, &our_answer(text));
     }
     differences.assert_none();
@@ -105,6 +111,32 @@ fn compare(pods: &[(u64, String)]) -> Result<()> {
         pods.len()
     );
     Ok(())
+}
+
+/// What is not supported names a field of the pod; everything else has a configuration for the runtime, or a reason in words.
+fn can_run_or_says_why(text: &str) {
+    let Ok(mut manifest) = decode(text.as_bytes()) else {
+        return;
+    };
+    apply_defaults(&mut manifest.pod, &gate_is_on);
+    let (pod, node) = (&manifest.pod, plain_node());
+    let refusals = unsupported(pod, &node);
+    for refusal in &refusals {
+        let is_named = refusal.field.starts_with("spec") || refusal.field.starts_with("metadata");
+        assert!(is_named && !refusal.reason.is_empty(), "{refusal}: {text}");
+    }
+    let Some(spec) = pod.spec.as_ref().filter(|_| refusals.is_empty()) else {
+        return;
+    };
+    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+        match container_config(pod, container, &node, &ContainerInputs::default()) {
+            Ok(config) => {
+                let named = config.metadata.map(|metadata| metadata.name);
+                assert_eq!(named.as_deref(), Some(container.name.as_str()), "{text}");
+            }
+            Err(error) => assert!(!error.to_string().is_empty(), "{text}"),
+        }
+    }
 }
 
 /// In batches, so that memory does not grow with the number of pods.

@@ -269,7 +269,7 @@ fn node(has_file_users: bool) -> StorageNode {
     StorageNode {
         rules: Rules::default(),
         facts: node_facts(),
-        node_ips: Vec::new(),
+        host_ips: Vec::new(),
         is_selinux_enabled: false,
         gates: StorageGates {
             file_users: has_file_users,

@@ -19,7 +19,9 @@ fn static_pods_behave() {
 fn newer_runtimes_are_used() {
     in_scope("newer_runtimes", async |scope| -> Result<()> {
         let gates = json!({ "ContainerStopSignals": true });
-        let options = Options::new(Kubelet::chosen()?).with("featureGates", gates);
+        let options = Options::new(Kubelet::chosen()?)
+            .with("featureGates", gates)
+            .with("seccompDefault", json!(true));
         let bed = Bed::start(scope, Flavour::V2, options).await?;
         bed.run(scenarios::NEWER_RUNTIMES).await
     });

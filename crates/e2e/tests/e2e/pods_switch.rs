@@ -144,7 +144,12 @@ fn a_pod_without_a_uid_restarts_once() {
             return Ok(());
         }
         ensure!(before.uid() != after.uid(), "both kubelets found the same uid");
-        bed.node.wait_for_log(&[before.uid()]).await?;
+        bed.node
+            .wait_for_log(&[
+                "made this static pod under another UID; it is replaced",
+                before.uid(),
+            ])
+            .await?;
         let running = bed.view.running().await?;
         ensure!(running.len() == 1, "{running:?}");
         // A second start of the same kubelet changes nothing any more.

@@ -10,7 +10,9 @@ use futures_util::StreamExt;
 use rubelet_model::cgroup::{PropertyValue, UnitProperty, UnitValues};
 use thiserror::Error;
 use tokio::sync::Mutex;
-use zbus::{Connection, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, Variant};
+use zbus::{
+    Connection, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, Variant, connection,
+};
 
 use crate::cgroup::CgroupVersion;
 
@@ -41,6 +43,8 @@ pub enum SystemdError {
 pub struct Systemd {
     cgroup: CgroupVersion,
     version: u32,
+    /// Where the bus is, if not where the machine has it.
+    address: Option<String>,
     // Held to copy or replace the handle, and while connecting.
     connection: Mutex<Option<Connection>>,
 }
@@ -54,11 +58,16 @@ impl Systemd {
     /// # Errors
     /// When nobody answers on the system bus.
     pub async fn connect(cgroup: CgroupVersion) -> Result<Self, SystemdError> {
-        let connection = connect().await?;
+        Self::connect_at(cgroup, None).await
+    }
+
+    async fn connect_at(cgroup: CgroupVersion, address: Option<String>) -> Result<Self, SystemdError> {
+        let connection = connect(address.as_deref()).await?;
         let version = version_of(&connection).await?;
         Ok(Self {
             cgroup,
             version,
+            address,
             connection: Mutex::new(Some(connection)),
         })
     }
@@ -136,26 +145,47 @@ impl Systemd {
         B: serde::Serialize + zbus::DynamicType + Sync,
     {
         within(async {
-            let connection = self.connection().await?;
-            let mut removals = removals_of(&connection, unit).await?;
-            let answer = self.call(method, body).await?;
-            let job: OwnedObjectPath = answer.body().deserialize()?;
-            while let Some(message) = removals.next().await {
-                let body = message?.body();
-                let (_, removed, _, result): (u32, OwnedObjectPath, String, String) = body.deserialize()?;
-                if removed == job {
-                    return match result.as_str() {
-                        "done" => Ok(()),
-                        other => Err(Failure::Job {
-                            what,
-                            result: other.to_owned(),
-                        }),
-                    };
+            match self.job_once(what, unit, method, body).await {
+                // The whole of it: the end of a job is told on the connection that asked for it. What has been done already
+                // is told as such.
+                Err(Failure::Lost(_)) => {
+                    self.forget_connection().await;
+                    self.job_once(what, unit, method, body).await
                 }
+                other => other,
             }
-            Err(Failure::Lost("the connection ended".to_owned()))
         })
         .await
+    }
+
+    async fn job_once<B>(
+        &self,
+        what: &'static str,
+        unit: &str,
+        method: &'static str,
+        body: &B,
+    ) -> Result<(), Failure>
+    where
+        B: serde::Serialize + zbus::DynamicType + Sync,
+    {
+        let connection = self.connection().await?;
+        let mut removals = removals_of(&connection, unit).await?;
+        let answer = call(&connection, method, body).await?;
+        let job: OwnedObjectPath = answer.body().deserialize()?;
+        while let Some(message) = removals.next().await {
+            let body = message?.body();
+            let (_, removed, _, result): (u32, OwnedObjectPath, String, String) = body.deserialize()?;
+            if removed == job {
+                return match result.as_str() {
+                    "done" => Ok(()),
+                    other => Err(Failure::Job {
+                        what,
+                        result: other.to_owned(),
+                    }),
+                };
+            }
+        }
+        Err(Failure::Lost("the connection ended".to_owned()))
     }
 
     async fn call<B>(&self, method: &'static str, body: &B) -> Result<Message, Failure>
@@ -165,7 +195,7 @@ impl Systemd {
         let connection = self.connection().await?;
         match call(&connection, method, body).await {
             Err(Failure::Lost(_)) => {
-                *self.connection.lock().await = None;
+                self.forget_connection().await;
                 let connection = self.connection().await?;
                 call(&connection, method, body).await
             }
@@ -173,12 +203,16 @@ impl Systemd {
         }
     }
 
+    async fn forget_connection(&self) {
+        *self.connection.lock().await = None;
+    }
+
     async fn connection(&self) -> Result<Connection, Failure> {
         let mut held = self.connection.lock().await;
         if let Some(connection) = &*held {
             return Ok(connection.clone());
         }
-        let connection = connect()
+        let connection = connect(self.address.as_deref())
             .await
             .map_err(|error| Failure::Lost(error.to_string()))?;
         *held = Some(connection.clone());
@@ -238,7 +272,7 @@ async fn within<T>(call: impl Future<Output = Result<T, Failure>>) -> Result<T, 
     }
 }
 
-async fn connect() -> Result<Connection, SystemdError> {
+async fn connect(address: Option<&str>) -> Result<Connection, SystemdError> {
     let unreachable = |failure: Failure| match failure {
         Failure::TimedOut => SystemdError::Unreachable("no answer on the system bus".to_owned()),
         Failure::Lost(problem) => SystemdError::Unreachable(problem),
@@ -246,7 +280,11 @@ async fn connect() -> Result<Connection, SystemdError> {
         Failure::Job { result, .. } => SystemdError::Unreachable(result),
     };
     let connected = within(async {
-        let connection = Connection::system().await?;
+        let bus = match address {
+            Some(address) => connection::Builder::address(address),
+            None => connection::Builder::system(),
+        };
+        let connection = bus.build().await?;
         // Without it systemd does not tell when a job ends.
         call(&connection, "Subscribe", &()).await?;
         Ok(connection)
@@ -309,7 +347,107 @@ fn variant(value: &PropertyValue) -> Variant<'static> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use tokio::net::{UnixListener, UnixStream};
+    use tokio::task::JoinSet;
+    use zbus::ObjectPath;
+
     use super::*;
+
+    const GUID: &str = "0123456789abcdef0123456789abcdef";
+
+    /// A bus with a systemd on it that does everything at once. Dropping it cuts all connections.
+    struct TestBus {
+        started: Arc<std::sync::Mutex<Vec<String>>>,
+        _acceptor: JoinSet<()>,
+    }
+
+    impl TestBus {
+        fn listen(path: &Path) -> Self {
+            let _ = std::fs::remove_file(path);
+            let listener = UnixListener::bind(path).unwrap();
+            let started = Arc::default();
+            let seen = Arc::clone(&started);
+            let mut acceptor = JoinSet::new();
+            acceptor.spawn(async move {
+                let mut connections = JoinSet::new();
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    connections.spawn(serve(stream, Arc::clone(&seen)));
+                }
+            });
+            Self {
+                started,
+                _acceptor: acceptor,
+            }
+        }
+    }
+
+    async fn serve(stream: UnixStream, started: Arc<std::sync::Mutex<Vec<String>>>) {
+        let stream = stream.into_std().unwrap();
+        let server = connection::Builder::unix_stream(stream).server(GUID).p2p();
+        let mut messages = server.build_message_stream().await.unwrap();
+        let connection = Connection::from(&messages);
+        while let Some(Ok(message)) = messages.next().await {
+            let header = message.header();
+            let reply = Message::method_return(&header);
+            let reply = match header.member().map(zbus::names::MemberName::as_str) {
+                Some("Hello") => reply.build(&":1.1"),
+                Some("Get") => reply.build(&Variant::from("252")),
+                Some("StartTransientUnit") => {
+                    let unit: String = message
+                        .body()
+                        .deserialize::<(
+                            String,
+                            String,
+                            Vec<(String, OwnedVariant)>,
+                            Vec<(String, Vec<(String, OwnedVariant)>)>,
+                        )>()
+                        .unwrap()
+                        .0;
+                    let job = ObjectPath::try_from("/job/1").unwrap();
+                    connection.send(&reply.build(&job).unwrap()).await.unwrap();
+                    let removed = Message::signal(MANAGER_PATH, MANAGER, "JobRemoved");
+                    started.lock().unwrap().push(unit.clone());
+                    removed.build(&(1_u32, job, unit, "done"))
+                }
+                _ => reply.build(&()),
+            };
+            if connection.send(&reply.unwrap()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The connection that was held is dead, and nobody was told.
+    #[tokio::test]
+    async fn a_bus_that_was_restarted_is_used_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bus");
+        let first = TestBus::listen(&path);
+        let address = format!("unix:path={}", path.display());
+        let systemd = Systemd::connect_at(CgroupVersion::V2, Some(address))
+            .await
+            .unwrap();
+        let unit = UnitValues {
+            name: "kubepods-a.slice".to_owned(),
+            parent: "kubepods.slice".to_owned(),
+            properties: Vec::new(),
+        };
+        systemd.start_slice(&unit).await.unwrap();
+        assert_eq!(*first.started.lock().unwrap(), ["kubepods-a.slice"]);
+        drop(first);
+        let second = TestBus::listen(&path);
+        systemd.start_slice(&unit).await.unwrap();
+        assert_eq!(*second.started.lock().unwrap(), ["kubepods-a.slice"]);
+        drop(second);
+        let gone = systemd.start_slice(&unit).await;
+        assert!(matches!(gone, Err(SystemdError::Unreachable(_))), "{gone:?}");
+        let _third = TestBus::listen(&path);
+        systemd.start_slice(&unit).await.unwrap();
+    }
 
     #[test]
     fn versions_are_the_number_in_front() {

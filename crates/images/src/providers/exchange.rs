@@ -1,6 +1,6 @@
 //! What goes to a plugin and what comes back.
 //!
-//! Owns both texts, and what of a plugin's complaint may be told. An answer that is not exactly right is none, and no error repeats it.
+//! Owns both texts. An answer that is not exactly right is none, and no error repeats it.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,6 @@ use thiserror::Error;
 use crate::credential::RegistryUser;
 use crate::keyring::docker_config::DockerConfig;
 use crate::providers::configuration::PluginApi;
-
-const REDACTED: &str = "[redacted]";
-/// As much as a person reads of a complaint.
-const MAX_COMPLAINT_CHARS: usize = 300;
-/// Words from this length on that have letters and digits look like keys.
-const MIN_KEY_LENGTH: usize = 16;
-const MIN_SECRET_LENGTH: usize = 3;
-/// What follows one of these is not told.
-const TELLING_WORDS: [&str; 7] = [
-    "password",
-    "passwd",
-    "token",
-    "secret",
-    "authorization",
-    "bearer",
-    "basic",
-];
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -152,48 +135,6 @@ pub(crate) fn answer(api: PluginApi, output: &[u8]) -> Result<PluginAnswer, Answ
     })
 }
 
-/// The beginning of what a plugin complained of, without whatever may be secret: what it was given, what looks like a key, and what
-/// follows a word such as `password`.
-pub(crate) fn tellable(complaint: &str, known_secrets: &[&str]) -> String {
-    let mut text = complaint.to_owned();
-    for secret in known_secrets
-        .iter()
-        .filter(|secret| secret.len() >= MIN_SECRET_LENGTH)
-    {
-        text = text.replace(secret, REDACTED);
-    }
-    let mut words = Vec::new();
-    let mut is_told_next = true;
-    for word in text.split_whitespace() {
-        let plain = word.to_lowercase();
-        let telling = TELLING_WORDS.iter().any(|telling| plain.contains(telling));
-        // `token=abc` and `"password": "abc"` have it in the same word or in the next.
-        let has_value = plain
-            .split_once([':', '='])
-            .is_some_and(|(_, value)| value.chars().any(char::is_alphanumeric));
-        let is_secret = !is_told_next || (telling && has_value) || looks_like_key(word);
-        words.push(if is_secret { REDACTED } else { word });
-        is_told_next = !telling || has_value;
-    }
-    let told = words.join(" ");
-    match told.char_indices().nth(MAX_COMPLAINT_CHARS) {
-        Some((end, _)) => format!("{}…", &told[..end]),
-        None => told,
-    }
-}
-
-fn looks_like_key(word: &str) -> bool {
-    let is_key_letter = |letter: char| letter.is_ascii_alphanumeric() || "+/=_-.".contains(letter);
-    word.split(|letter| !is_key_letter(letter)).any(|part| {
-        let (mut digits, mut letters) = (false, false);
-        for letter in part.chars() {
-            digits |= letter.is_ascii_digit();
-            letters |= letter.is_ascii_alphabetic();
-        }
-        part.len() >= MIN_KEY_LENGTH && digits && letters
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -291,38 +232,7 @@ mod tests {
         );
     }
 
-    #[test]
-    fn complaints_lose_what_may_be_secret() {
-        let check = |complaint: &str, expected: &str| {
-            assert_eq!(tellable(complaint, &["given-token"]), expected);
-        };
-        check(
-            "connection refused by 10.0.0.1:443\n",
-            "connection refused by 10.0.0.1:443",
-        );
-        check("got given-token here", "got [redacted] here");
-        check("password: hunter2 was wrong", "password: [redacted] was wrong");
-        check("password=hunter2 was wrong", "[redacted] was wrong");
-        check(
-            "Authorization: Bearer abc def",
-            "Authorization: [redacted] [redacted] def",
-        );
-        check("{\"username\":\"AWS\",\"password\":\"x\"}", "[redacted]");
-        check("key AKIAIOSFODNN7EXAMPLE is bad", "key [redacted] is bad");
-        check(
-            "no such host registry.example.com",
-            "no such host registry.example.com",
-        );
-        check(&"word ".repeat(100), &format!("{}…", &"word ".repeat(60)));
-    }
-
     proptest! {
-        #[test]
-        fn what_was_given_is_never_told(before in "\\PC{0,20}", secret in "[a-zA-Z0-9]{3,40}", after in "\\PC{0,20}") {
-            let told = tellable(&format!("{before}{secret}{after}"), &[&secret]);
-            prop_assert!(!told.contains(&secret) || REDACTED.contains(&secret));
-        }
-
         #[test]
         fn any_output_is_an_answer_or_an_error(output in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = answer(PluginApi::V1, &output);

@@ -1,7 +1,7 @@
 //! Credential provider plugins: programs of the node that know credentials for some registries.
 //!
 //! Owns which plugin is asked for which image and pod, with which token, and for how long an answer is good. It must not know how a
-//! program is run: that is a port. A plugin that fails or hangs gives nothing; the others and the pull go on.
+//! program is run: that is a port. A plugin that fails or hangs gives nothing; the others and the pull go on, since each has its own places.
 //!
 //! ```text
 //! image matches? ─► service account, token (if the plugin wants one) ─► answer kept? ─► one run for all who ask the same ─► keep it
@@ -35,7 +35,7 @@ use crate::pulls::unpoisoned;
 const RUN_DEADLINE: Duration = Duration::from_secs(60);
 /// An answer has a few lines.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
-/// Programs at a time; further ones wait for these, each of which has its deadline.
+/// Programs of one plugin at a time; further ones wait for these, each of which has its deadline.
 const MAX_RUNS: usize = 16;
 const ACCOUNT_DEADLINE: Duration = Duration::from_secs(10);
 /// What a request without a time of its own gets.
@@ -53,7 +53,6 @@ struct Means {
     plugins: Arc<dyn CredentialPlugins>,
     accounts: Option<PodAccounts>,
     clock: Arc<dyn Clock>,
-    runs: Semaphore,
     metrics: Option<ImagesMetrics>,
 }
 
@@ -83,7 +82,6 @@ impl CredentialProviders {
             plugins,
             accounts,
             clock,
-            runs: Semaphore::new(MAX_RUNS),
             metrics,
         });
         let providers = settings
@@ -142,6 +140,7 @@ struct Provider {
     cache: Mutex<AnswerCache>,
     /// Held to look up and to note, never across an await.
     runs: Mutex<BTreeMap<RunKey, WeakRun>>,
+    places: Arc<Semaphore>,
 }
 
 /// The service account that a plugin is asked for.
@@ -173,6 +172,7 @@ impl Provider {
             means: Arc::clone(means),
             cache: Mutex::default(),
             runs: Mutex::default(),
+            places: Arc::new(Semaphore::new(MAX_RUNS)),
         }
     }
 
@@ -308,16 +308,10 @@ impl Provider {
             deadline: RUN_DEADLINE,
             max_output_bytes: MAX_OUTPUT_BYTES,
         };
-        let (means, api) = (Arc::clone(&self.means), settings.api);
-        let secrets: Vec<String> = settings
-            .env
-            .iter()
-            .map(|(_, value)| value.clone())
-            .chain([token])
-            .collect();
+        let (means, places, api) = (Arc::clone(&self.means), Arc::clone(&self.places), settings.api);
         async move {
             // Never closed, so there is a place in the end.
-            let _place = means.runs.acquire().await;
+            let _place = places.acquire().await;
             let (name, began) = (call.name.clone(), means.clock.moment());
             let ran = means.plugins.run(call).await;
             if let Some(metrics) = &means.metrics {
@@ -325,14 +319,7 @@ impl Provider {
             }
             match ran {
                 Ok(output) => exchange::answer(api, &output).map_err(|error| error.to_string()),
-                Err(failure) => {
-                    let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
-                    let complaint = exchange::tellable(&failure.complaint, &secrets);
-                    Err(match complaint.as_str() {
-                        "" => failure.reason,
-                        complaint => format!("{}: {complaint}", failure.reason),
-                    })
-                }
+                Err(failure) => Err(failure.reason),
             }
         }
         .boxed()

@@ -7,8 +7,8 @@
 //! image_manager/pulled/sha256-<reference>   who could pull it
 //! ```
 //!
-//! Whatever is uncertain counts against the pod, which costs it a question to the registry: an intent without a record, a record that
-//! cannot be read, a pull whose end nobody saw. A broken record stays in its place for that reason: without it, the image would look as if
+//! Whatever is uncertain counts against the pod, which costs it a question to the registry: an intent without a record, a record or an intent
+//! that cannot be read, a pull whose end nobody saw. A broken record stays in its place for that reason: without it, the image would look as if
 //! it had been on the node from the beginning.
 
 mod record;
@@ -101,7 +101,8 @@ impl PullRecords {
         let known = match contents.records.get(image_ref) {
             Some(record) => Known::Record(record),
             None if contents.broken.contains(&file_name(image_ref))
-                || contents.intents.contains_key(image) =>
+                || contents.intents.contains_key(image)
+                || contents.doubtful.contains(&file_name(image)) =>
             {
                 Known::OnlyThatWePulled
             }
@@ -232,10 +233,14 @@ impl Intent {
             tracing::warn!(%error, image = self.image, "Cannot write the record of a pull");
             return;
         }
+        if let Some(contents) = self.store.contents.get() {
+            unpoisoned(contents).doubtful.remove(&file_name(&self.image));
+        }
         self.end().await;
     }
 
-    pub(crate) async fn failed(self) {
+    /// It failed, or another one was enough.
+    pub(crate) async fn not_needed(self) {
         self.end().await;
     }
 

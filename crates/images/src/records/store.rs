@@ -34,6 +34,9 @@ pub(crate) struct Contents {
     pub(crate) broken: BTreeSet<String>,
     /// Intents that are on disk, with the number of pulls under way.
     pub(crate) intents: BTreeMap<String, usize>,
+    /// Files of intents of another life of this process, where nobody knows whether their image came: they cannot be read, or the runtime
+    /// gave no answer. A pull that fails does not end the doubt.
+    pub(crate) doubtful: BTreeSet<String>,
 }
 
 pub(crate) struct Store {
@@ -95,14 +98,21 @@ impl Store {
         }
         for (name, bytes) in self.read_all(&self.pulling).await? {
             match decode_intent(&bytes) {
-                Ok(decoded) => {
+                Ok(decoded) if file_name(&decoded.value) == name => {
                     if decoded.is_old {
                         self.renew(&self.pulling.join(&name), &encode_intent(&decoded.value))
                             .await;
                     }
                     contents.intents.insert(decoded.value, 0);
                 }
-                Err(error) => tracing::warn!(file = name, %error, "The intent of a pull cannot be read"),
+                Ok(_) => {
+                    tracing::warn!(file = name, "The intent of a pull has the name of another image");
+                    contents.doubtful.insert(name);
+                }
+                Err(error) => {
+                    tracing::warn!(file = name, %error, "The intent of a pull cannot be read; its image is pulled again");
+                    contents.doubtful.insert(name);
+                }
             }
         }
         self.settle_all(&mut contents).await;
@@ -115,10 +125,9 @@ impl Store {
     pub(crate) fn count(&self, contents: &Mutex<Contents>) {
         if let Some(metrics) = self.metrics.get() {
             let contents = unpoisoned(contents);
-            metrics.on_disk(
-                contents.intents.len(),
-                contents.records.len() + contents.broken.len(),
-            );
+            let mut intents = contents.doubtful.clone();
+            intents.extend(contents.intents.keys().map(|image| file_name(image)));
+            metrics.on_disk(intents.len(), contents.records.len() + contents.broken.len());
         }
     }
 
@@ -157,6 +166,7 @@ impl Store {
         let images: Vec<String> = contents.intents.keys().cloned().collect();
         for image in images {
             let Ok(present) = self.present(&image).await else {
+                contents.doubtful.insert(file_name(&image));
                 continue;
             };
             if let Some(image_ref) = present
@@ -166,6 +176,7 @@ impl Store {
                 let file = self.pulled.join(file_name(&image_ref));
                 if let Err(error) = self.ports.writer.write(&file, &record.encode(), FILE_MODE).await {
                     tracing::warn!(%error, image, "Cannot note an image that was pulled before the start");
+                    contents.doubtful.insert(file_name(&image));
                     continue;
                 }
                 contents.broken.remove(&file_name(&image_ref));
@@ -235,7 +246,10 @@ impl Store {
     /// Removes the intent of a pull that ended, if nobody else is at it.
     pub(crate) async fn tidy(&self, contents: &Mutex<Contents>, image: &str) {
         let _turn = self.turn.lock().await;
-        let is_left = unpoisoned(contents).intents.get(image) == Some(&0);
+        let is_left = {
+            let contents = unpoisoned(contents);
+            contents.intents.get(image) == Some(&0) && !contents.doubtful.contains(&file_name(image))
+        };
         if is_left && self.remove_intent(image).await {
             unpoisoned(contents).intents.remove(image);
             self.count(contents);
@@ -259,6 +273,7 @@ impl Store {
         {
             return;
         }
+        unpoisoned(contents).doubtful.remove(&file_name(&image));
         self.tidy(contents, &image).await;
     }
 }

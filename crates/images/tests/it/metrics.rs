@@ -164,7 +164,6 @@ fn looks_at_records_and_runs_of_plugins() {
     counted.checked("credentialRecordFound", 1);
     counted.plugins.set(Err(PluginFailure {
         reason: "exit status: 7".to_owned(),
-        complaint: String::new(),
     }));
     assert!(
         bench

@@ -40,7 +40,11 @@ fn answer(changes: &Value) -> Value {
 }
 
 fn place(provider: &Value, plugins: FakePlugins, in_cluster: bool) -> Place {
-    let file = json!({"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [provider]});
+    place_of(&[provider], plugins, in_cluster)
+}
+
+fn place_of(providers: &[&Value], plugins: FakePlugins, in_cluster: bool) -> Place {
+    let file = json!({"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": providers});
     let settings = read_configuration(&[("f".to_owned(), file.to_string().into_bytes())], true).unwrap();
     let objects = Arc::<FakeObjects>::default();
     let plugins = Arc::new(plugins);
@@ -193,16 +197,37 @@ fn a_hanging_plugin_holds_nobody_else_up() {
 }
 
 #[test]
+fn a_plugin_that_hangs_often_takes_no_place_of_another() {
+    let stuck = provider(&json!({"name": "stuck", "matchImages": ["r.io"]}));
+    let other = provider(&json!({"name": "other", "matchImages": ["s.io"]}));
+    let place = place_of(&[&stuck, &other], FakePlugins::slow(&answer(&json!({}))), false);
+    let mut hanging: Vec<_> = (0..40)
+        .map(|number| {
+            place
+                .bench
+                .asking(pod("u", &format!("r.io/image-{number}:1"), None))
+        })
+        .collect();
+    for asking in &mut hanging {
+        assert_eq!(poll(asking), None);
+    }
+    let begun = place.plugins.inputs().len();
+    assert!(begun < hanging.len(), "{begun} programs at a time");
+    let mut healthy = place.bench.asking(pod("v", "s.io/a:1", None));
+    assert_eq!(poll(&mut healthy), None);
+    assert_eq!(place.plugins.inputs()[0]["image"], "s.io/a", "it runs at once");
+}
+
+#[test]
 fn a_bad_plugin_gives_nothing_and_is_named_when_the_pull_fails() {
-    let failure = |reason: &str, complaint: &str| {
+    let failure = |reason: &str| {
         Err(PluginFailure {
             reason: reason.to_owned(),
-            complaint: complaint.to_owned(),
         })
     };
     let check = |said: Result<&Value, PluginFailure>, expected: &str| {
         let place = place(
-            &provider(&json!({"env": [{"name": "KEY", "value": "from-the-config"}]})),
+            &provider(&json!({"env": [{"name": "KEY", "value": "leaked"}]})),
             FakePlugins::new(&json!({})),
             false,
         );
@@ -220,16 +245,9 @@ fn a_bad_plugin_gives_nothing_and_is_named_when_the_pull_fails() {
         assert!(place.bench.ensure(pod("v", "r.io/a:1", None)).is_ok());
         assert!(!place.bench.events().concat().contains("leaked"));
     };
-    check(failure("exit status: 1", ""), "exit status: 1");
+    check(failure("exit status: 1"), "exit status: 1");
     check(
-        failure(
-            "exit status: 1",
-            "no region; password=leaked from-the-config AKIAleakedleaked123",
-        ),
-        "exit status: 1: no region; [redacted] [redacted] [redacted]",
-    );
-    check(
-        failure("it has not ended within 60 s", ""),
+        failure("it has not ended within 60 s"),
         "it has not ended within 60 s",
     );
     check(
@@ -352,7 +370,7 @@ fn accounts_that_do_not_ask_for_it_are_left_alone() {
 #[test]
 fn a_token_that_comes_back_is_good_for_itself_only() {
     let echo = answer(&json!({"auth": {"*.io": {"username": "u", "password": "the-token"}}}));
-    let place_of = |cache: &str| {
+    let place_with = |cache: &str| {
         let place = place(
             &with_token(&json!({"cacheType": cache})),
             FakePlugins::new(&echo),
@@ -362,13 +380,13 @@ fn a_token_that_comes_back_is_good_for_itself_only() {
         place.objects.put_account("ns", "builder", &[("team", "blue")]);
         place
     };
-    let refused = place_of("ServiceAccount");
+    let refused = place_with("ServiceAccount");
     refused
         .bench
         .ensure(pod("u", "r.io/a:1", Some("builder")))
         .unwrap();
     assert_eq!(refused.bench.service.shown(), [None]);
-    let kept = place_of("Token");
+    let kept = place_with("Token");
     kept.bench.ensure(pod("u", "r.io/a:1", Some("builder"))).unwrap();
     kept.bench.ensure(pod("u", "r.io/a:1", Some("builder"))).unwrap();
     assert_eq!(

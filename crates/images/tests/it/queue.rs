@@ -149,6 +149,41 @@ fn always_means_an_answer_that_is_not_older_than_the_question() {
 }
 
 #[test]
+fn what_came_while_a_pull_queued_is_not_pulled_again() {
+    let check = |policies: [&str; 3], pulls: usize| {
+        let bench = bench(settings(true, 0));
+        let mut pods: Vec<_> = policies
+            .iter()
+            .enumerate()
+            .map(|(number, policy)| {
+                // The last two ask for the same.
+                let value = number.min(1).to_string();
+                let asking = request(&format!("u{number}"), "i0:1", policy);
+                bench.asking(annotated(asking, "vendor.example/key", &value))
+            })
+            .collect();
+        for pod in &mut pods {
+            assert_eq!(poll(pod), None);
+        }
+        bench.service.finish(3);
+        for pod in &mut pods {
+            assert_eq!(poll(pod).unwrap().unwrap().image_ref, "sha256:0", "{policies:?}");
+        }
+        assert_eq!(bench.service.pulls().len(), pulls, "{policies:?}");
+        bench.events()
+    };
+    let told = check(["IfNotPresent", "IfNotPresent", "IfNotPresent"], 1);
+    assert_eq!(
+        told.last().unwrap(),
+        "u2/c Normal Pulled: Container image \"i0:1\" already present on machine and can be accessed by the pod"
+    );
+    check(["Always", "IfNotPresent", "IfNotPresent"], 1);
+    // Whoever needs the newest takes the others with him.
+    check(["IfNotPresent", "IfNotPresent", "Always"], 2);
+    check(["IfNotPresent", "Always", "IfNotPresent"], 2);
+}
+
+#[test]
 fn pulls_that_may_differ_are_not_shared() {
     let check = |key: &str, shared: bool| {
         let bench = bench(settings(false, 0));

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rubelet_images::{CredentialSources, ImagesSettings, PullRecords, RecordsPorts, VerificationPolicy};
-use rubelet_ports::{Clock as _, ImageProvider as _, ImageRequest};
+use rubelet_ports::{Clock as _, ImageProvider as _, ImageRequest, RuntimeErrorKind};
 use tokio::sync::Semaphore;
 
 use crate::edges::{FakeFiles, FakeObjects, FakeSpawner, pod_request};
-use crate::fakes::{Bench, START, image, poll};
+use crate::fakes::{Bench, START, image, poll, runtime_error};
 
 const IMAGE: &str = "r.io/team/app:1";
 const PULLED: &str = "/root-dir/image_manager/pulled";
@@ -44,9 +44,13 @@ impl Disk {
     }
 
     fn start_with(&self, policy: &str, slow: Option<Semaphore>) -> Place {
+        self.start_queueing(policy, slow, false)
+    }
+
+    fn start_queueing(&self, policy: &str, slow: Option<Semaphore>, serialize_pulls: bool) -> Place {
         let settings = ImagesSettings {
             registry_pull_qps: 0.0,
-            serialize_pulls: false,
+            serialize_pulls,
             ..ImagesSettings::default()
         };
         let policy = VerificationPolicy::new(policy, &["r.io/team/*".to_owned()]).unwrap();
@@ -225,6 +229,36 @@ fn an_intent_stands_while_a_pull_goes_on() {
 }
 
 #[test]
+fn what_came_while_a_pull_queued_is_for_those_who_could_pull_it() {
+    let disk = Disk::new();
+    let place = disk.start_queueing("NeverVerifyPreloadedImages", Some(Semaphore::new(0)), true);
+    let mut annotated = pod("b", IMAGE, &["login"]);
+    let annotations = [("vendor.example/key".to_owned(), "b".to_owned())].into();
+    Arc::make_mut(&mut annotated.pod).metadata.annotations = Some(annotations);
+    let mut first = place.bench.asking(pod("a", IMAGE, &["login"]));
+    let mut same = place.bench.asking(annotated);
+    let mut wrong = place.bench.asking(pod("c", IMAGE, &["login"]));
+    let mut without = place.bench.asking(pod("d", IMAGE, &[]));
+    for asking in [&mut first, &mut same, &mut wrong, &mut without] {
+        assert_eq!(poll(asking), None);
+    }
+    place.bench.service.finish(1);
+    assert!(poll(&mut first).unwrap().is_ok());
+    assert!(poll(&mut same).unwrap().is_ok());
+    assert_eq!(place.bench.service.shown(), [Some("good".to_owned())]);
+    // What is there is not for the others: they queue once more and ask the registry, which refuses them.
+    place.bench.service.finish(2);
+    for asking in [&mut wrong, &mut without] {
+        assert_eq!(poll(asking), None);
+    }
+    for asking in [&mut wrong, &mut without] {
+        assert_eq!(poll(asking).unwrap().unwrap_err().reason, "ErrImagePull");
+    }
+    assert_eq!(place.bench.service.shown(), [Some("other".to_owned()), None]);
+    assert_eq!(disk.files.below(PULLING).len(), 0);
+}
+
+#[test]
 fn a_pull_that_is_given_up_is_looked_after() {
     let check = |image_came: bool| {
         let disk = Disk::new();
@@ -355,6 +389,46 @@ fn what_upstream_wrote_is_read_and_what_is_broken_is_not_trusted() {
         .add_to_registry("r.io/y:1", image("testimage-anonpull", 1));
     assert_eq!(ask(&place, pod("e", "r.io/y:1", &[])), PULLED_NOW);
     assert_eq!(ask(&place, pod("f", "r.io/y:1", &[])), THERE, "a pull heals it");
+}
+
+#[test]
+fn an_intent_of_another_life_opens_nothing() {
+    // sha256 of the image's name.
+    let file = format!("{PULLING}/sha256-abcb6e97f9d35ba66825a1b569cf84e6e059b0cf6070e951f81f7c0609ddf77e");
+    let intent = |image: &str| {
+        format!(
+            "{{\"kind\":\"ImagePullIntent\",\"apiVersion\":\"kubelet.config.k8s.io/v1beta1\",\"image\":\"{image}\"}}"
+        )
+    };
+    let check = |content: &str, runtime_answers: bool| {
+        let disk = Disk::new();
+        disk.files.put(&file, content);
+        let place = disk.start("NeverVerifyPreloadedImages");
+        let service = &place.bench.service;
+        service.add_present(IMAGE, image("sha256:app", 1));
+        if !runtime_answers {
+            service.fail_inspect(Some(runtime_error(RuntimeErrorKind::Unavailable, "not yet")));
+            let none = BTreeSet::new();
+            place.records.prune(&none, START).now_or_never().unwrap();
+            service.fail_inspect(None);
+        }
+        // A pull that failed says nothing about the one before.
+        for namespace in ["d", "e", "f"] {
+            assert_eq!(ask(&place, pod(namespace, IMAGE, &[])), DENIED, "{content}");
+        }
+        let again = disk.start("NeverVerifyPreloadedImages");
+        again.bench.service.add_present(IMAGE, image("sha256:app", 1));
+        assert_eq!(ask(&again, pod("g", IMAGE, &[])), DENIED, "{content}");
+        assert_eq!(ask(&again, pod("a", IMAGE, &["login"])), PULLED_NOW, "{content}");
+        assert_eq!(ask(&again, pod("b", IMAGE, &["login"])), THERE, "{content}");
+        assert_eq!(ask(&again, pod("d", IMAGE, &[])), DENIED, "{content}");
+        assert_eq!(disk.files.below(PULLING).len(), 0, "{content}");
+    };
+    check("broken", true);
+    check("", true);
+    check(&intent("r.io/another:1"), true);
+    check(&intent(IMAGE), true);
+    check(&intent(IMAGE), false);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Owns `ContainerConfig`. Mounts, devices, the image's user and everything random come in as data.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
 use rubelet_resources::PodDemand;
@@ -34,6 +35,8 @@ pub struct ContainerInputs {
     pub hash: u64,
     /// As the runtime reports them for the sandbox.
     pub pod_ips: Vec<String>,
+    /// The node's addresses, the primary one first.
+    pub host_ips: Vec<IpAddr>,
     pub service_environment: BTreeMap<String, String>,
     /// Volumes; the files below are added.
     pub mounts: Vec<Mount>,
@@ -76,6 +79,7 @@ pub fn container_config(
         container_demand,
         node,
         pod_ips: &inputs.pod_ips,
+        host_ips: &inputs.host_ips,
         services: &inputs.service_environment,
         files: &inputs.env_files,
         objects: &inputs.env_objects,

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 use rubelet_wire::cri::v1::DnsConfig;
 
 use super::node::NodeConfiguration;
+use super::resolv_conf::ResolvConf;
 
 pub const MAX_NAMESERVERS: usize = 3;
 pub const MAX_SEARCHES: usize = 32;
@@ -84,8 +85,8 @@ fn basis(spec: &PodSpec) -> Basis {
     }
 }
 
-/// The DNS of a pod on this node.
-pub fn pod_dns(pod: &Pod, node: &NodeConfiguration) -> Dns {
+/// The DNS of a pod on this node. `resolver` is what is in the node's file, if it has one.
+pub fn pod_dns(pod: &Pod, node: &NodeConfiguration, resolver: Option<&ResolvConf>) -> Dns {
     let default_spec = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&default_spec);
     let mut warnings = Vec::new();
@@ -93,10 +94,10 @@ pub fn pod_dns(pod: &Pod, node: &NodeConfiguration) -> Dns {
         Basis::Nothing => DnsConfig::default(),
         Basis::Cluster if node.cluster_dns.is_empty() => {
             warnings.push(DnsWarning::MissingClusterDns);
-            host_dns(node)
+            host_dns(node, resolver)
         }
-        Basis::Cluster => cluster_dns(pod, node),
-        Basis::Host => host_dns(node),
+        Basis::Cluster => cluster_dns(pod, node, resolver),
+        Basis::Host => host_dns(node, resolver),
     };
     if let Some(wanted) = &spec.dns_config {
         merge(&mut config, wanted);
@@ -113,8 +114,8 @@ pub fn pod_dns(pod: &Pod, node: &NodeConfiguration) -> Dns {
     Dns { config, warnings }
 }
 
-fn host_dns(node: &NodeConfiguration) -> DnsConfig {
-    if let Some(file) = &node.resolver {
+fn host_dns(node: &NodeConfiguration, resolver: Option<&ResolvConf>) -> DnsConfig {
+    if let Some(file) = resolver {
         return DnsConfig {
             servers: file.servers.clone(),
             searches: file.searches.clone(),
@@ -134,8 +135,8 @@ fn host_dns(node: &NodeConfiguration) -> DnsConfig {
     }
 }
 
-fn cluster_dns(pod: &Pod, node: &NodeConfiguration) -> DnsConfig {
-    let host = node.resolver.as_ref().map(|file| file.searches.clone());
+fn cluster_dns(pod: &Pod, node: &NodeConfiguration, resolver: Option<&ResolvConf>) -> DnsConfig {
+    let host = resolver.map(|file| file.searches.clone());
     let mut searches = host.unwrap_or_default();
     let domain = &node.cluster_domain;
     if !domain.is_empty() {

@@ -49,8 +49,10 @@ pub fn sorted_pod_ips(pod_ips: &[String], node_ips: &[IpAddr]) -> Vec<String> {
 pub struct Addresses<'a> {
     /// As the runtime reports them.
     pub pod_ips: &'a [String],
-    /// The node's, the primary one first.
+    /// `--node-ip`: which family comes first.
     pub node_ips: &'a [IpAddr],
+    /// The node's, the primary one first.
+    pub host_ips: &'a [IpAddr],
 }
 
 /// The value of a `fieldRef`.
@@ -80,7 +82,7 @@ pub fn field_value(
         "metadata.annotations" => Ok(format_map(metadata.annotations.iter().flatten())),
         "spec.nodeName" | "spec.host" => text(spec.and_then(|spec| spec.node_name.as_ref())),
         "spec.serviceAccountName" => text(spec.and_then(|spec| spec.service_account_name.as_ref())),
-        "status.hostIP" | "status.hostIPs" => host_addresses(path, addresses.node_ips),
+        "status.hostIP" | "status.hostIPs" => host_addresses(path, addresses.host_ips),
         "status.podIP" => {
             let sorted = sorted_pod_ips(addresses.pod_ips, addresses.node_ips);
             text(sorted.first().or(addresses.pod_ips.first()))
@@ -90,12 +92,12 @@ pub fn field_value(
     }
 }
 
-fn host_addresses(path: &str, node_ips: &[IpAddr]) -> Result<String, DownwardError> {
-    let (first, _) = node_ips.split_first().ok_or(DownwardError::NoHostAddress)?;
+fn host_addresses(path: &str, host_ips: &[IpAddr]) -> Result<String, DownwardError> {
+    let (first, _) = host_ips.split_first().ok_or(DownwardError::NoHostAddress)?;
     if path == "status.hostIP" {
         return Ok(first.to_string());
     }
-    let all: Vec<String> = node_ips.iter().map(IpAddr::to_string).collect();
+    let all: Vec<String> = host_ips.iter().map(IpAddr::to_string).collect();
     Ok(all.join(","))
 }
 

@@ -4,6 +4,7 @@
 //! are bytes, because a Secret's need not be text.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, FileKeySelector, Pod};
 use rubelet_resources::{ContainerDemand, PodDemand};
@@ -22,6 +23,8 @@ pub struct Sources<'a> {
     pub container_demand: &'a ContainerDemand,
     pub node: &'a NodeConfiguration,
     pub pod_ips: &'a [String],
+    /// The node's addresses, the primary one first.
+    pub host_ips: &'a [IpAddr],
     /// Variables of services; the container's own win.
     pub services: &'a BTreeMap<String, String>,
     pub files: &'a EnvFiles,
@@ -151,6 +154,7 @@ fn referenced(
         let addresses = Addresses {
             pod_ips: sources.pod_ips,
             node_ips: &sources.node.node_ips,
+            host_ips: sources.host_ips,
         };
         downward(field_value(selector, sources.pod, addresses))
     } else if let Some(selector) = &from.resource_field_ref {

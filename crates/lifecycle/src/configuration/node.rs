@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
@@ -9,17 +10,15 @@ use rubelet_model::address::parse_ip;
 use rubelet_resources::cgroup_name::{BadCgroupName, CgroupDriver};
 use rubelet_resources::{BadQuantity, NodeFacts, Rules};
 
-use super::resolv_conf::ResolvConf;
-
 /// The node, as far as pods see it.
 #[derive(Clone, Debug)]
 pub struct NodeConfiguration {
     pub pod_logs_dir: String,
     pub cluster_domain: String,
     pub cluster_dns: Vec<IpAddr>,
-    /// The node's resolver file; `None` when the setting is empty.
-    pub resolver: Option<ResolvConf>,
-    /// The node's addresses, the primary one first.
+    /// The node's resolver file, which is read for every sandbox; `None` when the setting is empty.
+    pub resolver_file: Option<PathBuf>,
+    /// `--node-ip`: which family of addresses comes first. The addresses that pods are told come from elsewhere.
     pub node_ips: Vec<IpAddr>,
     pub cgroup_root: String,
     pub cgroups_per_qos: bool,
@@ -40,7 +39,7 @@ pub struct NodeConfiguration {
 
 impl NodeConfiguration {
     /// From the settings; what the machine says is filled in by the caller.
-    pub fn new(settings: &Settings, root_dir: &str, resolver: Option<ResolvConf>, facts: NodeFacts) -> Self {
+    pub fn new(settings: &Settings, root_dir: &str, facts: NodeFacts) -> Self {
         let configuration = settings.configuration();
         let sysctls = settings.gates().enabled(Gate::DefaultPodSysctls);
         Self {
@@ -51,7 +50,11 @@ impl NodeConfiguration {
                 .iter()
                 .filter_map(|text| parse_ip(text))
                 .collect(),
-            resolver,
+            resolver_file: configuration
+                .resolv_conf
+                .as_ref()
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
             node_ips: Vec::new(),
             cgroup_root: configuration.cgroup_root.clone(),
             cgroups_per_qos: configuration.cgroups_per_qos.unwrap_or(true),

@@ -20,6 +20,7 @@ use super::namespaces::{has_own_users, namespace_options};
 use super::node::{ConfigurationError, NodeConfiguration};
 use super::ports::port_mappings;
 use super::profiles::profile;
+use super::resolv_conf::ResolvConf;
 use super::security::{groups_policy, selinux};
 use super::sysctls::pod_sysctls;
 
@@ -32,6 +33,8 @@ pub struct SandboxInputs {
     pub has_exclusive_cpus: bool,
     /// The pod's range of ids when it has users of its own.
     pub own_users: Option<UserNamespace>,
+    /// What is in the node's resolver file, if it has one.
+    pub resolver: Option<ResolvConf>,
 }
 
 /// The configuration, and what a person should hear about it.
@@ -54,7 +57,7 @@ pub fn sandbox_config(
         Some(true) => String::new(),
         Some(false) | None => kernel_hostname(spec, &pod_hostname(pod, &node.cluster_domain)?)?,
     };
-    let dns = pod_dns(pod, node);
+    let dns = pod_dns(pod, node, inputs.resolver.as_ref());
     let uid = text(&pod.metadata.uid);
     let class = qos_class(&demand, &node.rules);
     let (rules, facts) = (&node.rules, &node.facts);

@@ -57,11 +57,34 @@ pub fn message_of_file(file: &MessageFile<'_>, falls_back: bool) -> Source {
 
 /// The last lines of a log in the CRI's format; lines that are not in it are left out.
 pub fn message_of_log(log: &[u8]) -> String {
+    text(end_of(&last_records(log).0, MAX_LOG_BYTES))
+}
+
+/// The same from the log's end, which begins anywhere in a line. `None`: what precedes it is needed too.
+pub fn message_of_log_end(end: &[u8]) -> Option<String> {
+    let line_begin = end.iter().position(|byte| *byte == b'\n')? + 1;
+    let (content, line_count) = last_records(&end[line_begin..]);
+    let is_enough = line_count >= MAX_LOG_LINES || content.len() >= MAX_LOG_BYTES;
+    is_enough.then(|| text(end_of(&content, MAX_LOG_BYTES)))
+}
+
+/// The same when nothing before it can be had: the line that it begins in may be longer than anybody reads.
+pub fn message_of_cut_log(end: &[u8]) -> String {
+    let first_line_end = end.iter().position(|byte| *byte == b'\n').unwrap_or(end.len());
+    let (first_line, rest) = end.split_at(first_line_end);
+    let mut content = first_line.to_vec();
+    content.push(b'\n');
+    content.extend(last_records(rest.strip_prefix(b"\n").unwrap_or(rest)).0);
+    text(end_of(&content, MAX_LOG_BYTES))
+}
+
+/// What the last lines say, and how many they are.
+fn last_records(log: &[u8]) -> (Vec<u8>, usize) {
     let lines = log.strip_suffix(b"\n").unwrap_or(log);
     let lines: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').collect();
     let first = lines.len().saturating_sub(MAX_LOG_LINES);
-    let content: Vec<u8> = lines[first..].iter().flat_map(|line| record(line)).collect();
-    text(end_of(&content, MAX_LOG_BYTES))
+    let content = lines[first..].iter().flat_map(|line| record(line)).collect();
+    (content, lines.len())
 }
 
 /// `<time> <stream> <tags> <content>`; a partial record has no line end.

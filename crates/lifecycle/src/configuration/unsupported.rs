@@ -6,7 +6,7 @@
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use rubelet_resources::amounts::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES_PREFIX, MEMORY};
+use rubelet_resources::admission::need::DEVICE_CLASS_PREFIX;
 
 use super::container::ephemeral_as_container;
 use super::node::NodeConfiguration;
@@ -63,6 +63,7 @@ pub fn unsupported(pod: &Pod, node: &NodeConfiguration) -> Vec<Unsupported> {
         for (index, container) in containers.iter().enumerate() {
             let path = format!("{list}[{index}]");
             container_fields(container, &path, node, &mut found);
+            claimed_resources(pod, container, &path, &mut found);
         }
     }
     found.list
@@ -132,17 +133,21 @@ fn container_fields(container: &Container, path: &str, node: &NodeConfiguration,
     }
     if let Some(resources) = &container.resources {
         found.when(has_entries(&resources.claims), field("resources.claims"), CLAIMS);
-        for name in resources.limits.iter().flatten().map(|(name, _)| name) {
-            found.when(
-                needs_device_plugin(name),
-                field(&format!("resources.limits[{name}]")),
-                "device plugins are not supported yet",
-            );
-        }
     }
 }
 
-/// Everything the kernel does not know is a device.
-fn needs_device_plugin(resource: &str) -> bool {
-    !matches!(resource, CPU | MEMORY | EPHEMERAL_STORAGE) && !resource.starts_with(HUGE_PAGES_PREFIX)
+/// Resources that a claim stands for. Others that the kernel does not know are counted by admission where the Node has them, and
+/// nobody's matter where it has not.
+fn claimed_resources(pod: &Pod, container: &Container, path: &str, found: &mut Findings) {
+    let status = pod.status.as_ref();
+    let claims = status.and_then(|status| status.extended_resource_claim_status.as_ref());
+    let is_claimed = |name: &String| {
+        let mut mappings = claims.into_iter().flat_map(|claims| &claims.request_mappings);
+        mappings.any(|one| one.container_name == container.name && one.resource_name == *name)
+    };
+    let limits = container.resources.iter().filter_map(|all| all.limits.as_ref());
+    for name in limits.flatten().map(|(name, _)| name) {
+        let needs_claim = name.starts_with(DEVICE_CLASS_PREFIX) || is_claimed(name);
+        found.when(needs_claim, format!("{path}.resources.limits[{name}]"), CLAIMS);
+    }
 }

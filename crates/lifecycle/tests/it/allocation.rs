@@ -63,6 +63,55 @@ fn a_status_tells_what_was_refused_before() {
 }
 
 #[test]
+fn a_status_tells_of_limits_too() {
+    let check = |asked: Value, shown: Value, expected: Value| {
+        let mut pod = pod(
+            json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1m"}, "limits": asked}}]}),
+        );
+        pod.status = Some(status(
+            json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": true,
+            "restartCount": 0, "allocatedResources": {"cpu": "1m"}, "resources": {"requests": {"cpu": "2m"}, "limits": shown}}]}),
+        ));
+        let kept = Allocation::of(&pod).applied(&pod).unwrap_or(pod);
+        let resources = kept.spec.unwrap().containers[0].resources.clone().unwrap();
+        assert_eq!(json!(resources.limits), expected, "{asked} {shown}");
+        assert_eq!(json!(resources.requests), json!({"cpu": "1m"}));
+    };
+    let same = |asked: Value, shown: Value| check(asked.clone(), shown, asked);
+    check(json!({"cpu": "2"}), json!({"cpu": "1"}), json!({"cpu": "1"}));
+    check(
+        json!({"cpu": "1", "memory": "2Gi"}),
+        json!({"cpu": "1", "memory": "1Gi"}),
+        json!({"cpu": "1", "memory": "1Gi"}),
+    );
+    check(
+        json!({"cpu": "1", "memory": "2Gi"}),
+        json!({"cpu": "1"}),
+        json!({"cpu": "1"}),
+    );
+    same(json!({"cpu": "2"}), json!({"cpu": "2000m"}));
+    same(json!({"cpu": "2"}), Value::Null);
+    // As the kernel rounds, and as the runtime shows a limit of the whole pod.
+    same(json!({"cpu": "1m"}), json!({"cpu": "10m"}));
+    same(json!({"memory": "100M"}), json!({"memory": "99999744"}));
+    same(json!({"cpu": "1"}), json!({"cpu": "1", "memory": "1Gi"}));
+}
+
+#[test]
+fn a_status_tells_of_the_pod_as_a_whole() {
+    let of = |memory: &str| {
+        pod(json!({"resources": {"requests": {"memory": memory}, "limits": {"memory": memory}}}))
+    };
+    let mut asks = of("2Gi");
+    asks.status = Some(status(json!({"allocatedResources": {"memory": "1Gi"},
+        "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}})));
+    let kept = Allocation::of(&asks)
+        .applied(&asks)
+        .expect("it asks for something else");
+    assert_eq!(kept.spec, of("1Gi").spec);
+}
+
+#[test]
 fn a_refusal_keeps_its_time() {
     let mut asks = with("200m");
     asks.metadata.generation = Some(3);

@@ -21,8 +21,8 @@ pub(crate) fn node() -> NodeConfiguration {
         pod_logs_dir: "/var/log/pods".to_owned(),
         cluster_domain: "cluster.local".to_owned(),
         cluster_dns: parse_ip("10.96.0.10").into_iter().collect(),
-        resolver: ResolvConf::parse("nameserver 1.1.1.1\nsearch host.example\n").ok(),
-        node_ips: parse_ip("192.0.2.1").into_iter().collect(),
+        resolver_file: Some("/etc/resolv.conf".into()),
+        node_ips: Vec::new(),
         cgroup_root: "/".to_owned(),
         cgroups_per_qos: true,
         cgroup_driver: CgroupDriver::Cgroupfs,
@@ -54,9 +54,14 @@ pub(crate) fn pod(spec: &Value) -> Pod {
     serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a pod")
 }
 
+pub(crate) fn resolver() -> Option<ResolvConf> {
+    ResolvConf::parse("nameserver 1.1.1.1\nsearch host.example\n").ok()
+}
+
 fn sandbox(spec: &Value) -> PodSandboxConfig {
     let inputs = SandboxInputs {
         attempt: 3,
+        resolver: resolver(),
         ..SandboxInputs::default()
     };
     sandbox_config(&pod(spec), &node(), &inputs)
@@ -291,6 +296,10 @@ fn environments() {
     let check = |env: Value, expected: Option<&[(&str, &str)]>| {
         let inputs = ContainerInputs {
             pod_ips: vec!["fd00::5".to_owned(), "10.0.0.5".to_owned()],
+            host_ips: ["fd00::1", "192.0.2.1"]
+                .into_iter()
+                .filter_map(parse_ip)
+                .collect(),
             service_environment: texts(&[("SVC", "s"), ("A", "lost")]),
             ..ContainerInputs::default()
         };
@@ -333,7 +342,12 @@ fn environments() {
         field("status.podIPs"),
         Some(&[("A", "10.0.0.5,fd00::5"), ("SVC", "s")]),
     );
-    check(field("status.hostIP"), Some(&[("A", "192.0.2.1"), ("SVC", "s")]));
+    // The order of the node's own addresses is not the one of the pod's.
+    check(field("status.hostIP"), Some(&[("A", "fd00::1"), ("SVC", "s")]));
+    check(
+        field("status.hostIPs"),
+        Some(&[("A", "fd00::1,192.0.2.1"), ("SVC", "s")]),
+    );
     check(field("status.phase"), None);
     check(
         json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),

@@ -8,13 +8,13 @@ use rubelet_lifecycle::configuration::expansion::expand;
 use rubelet_lifecycle::configuration::hostname::Hostname;
 use rubelet_lifecycle::configuration::resolv_conf::ResolvConfWarning;
 use rubelet_lifecycle::configuration::termination_message::{
-    MessageFile, Source, bytes_per_container, combined, cut, falls_back_to_log, message_of_file,
-    message_of_log,
+    MessageFile, Source, bytes_per_container, combined, cut, falls_back_to_log, message_of_cut_log,
+    message_of_file, message_of_log, message_of_log_end,
 };
 use rubelet_lifecycle::configuration::{ResolvConf, hosts_file, pod_dns};
 use serde_json::json;
 
-use crate::configuration::{node, pod};
+use crate::configuration::{node, pod, resolver};
 
 #[test]
 fn hosts_files() {
@@ -117,6 +117,27 @@ fn last_words_of_the_log() {
 }
 
 #[test]
+fn last_words_of_a_log_with_long_lines() {
+    let check = |end: &str, expected: Option<&str>| {
+        assert_eq!(
+            message_of_log_end(end.as_bytes()).as_deref(),
+            expected,
+            "{end:.40}"
+        );
+    };
+    let (long, tail) = ("x".repeat(5000), format!("{}end\n", "x".repeat(2044)));
+    // What the line that it begins in says is not known, unless nobody needs to know.
+    check(&format!("{long}end\n"), None);
+    check(&format!("{long}\nt stdout F end\n"), None);
+    check(&format!("rest\nt stdout F {long}end\n"), Some(&tail));
+    let lines: String = (0..80).map(|index| format!("t stdout F {index}\n")).collect();
+    check(&format!("rest\n{lines}"), Some(&message_of_log(lines.as_bytes())));
+    assert_eq!(message_of_cut_log(format!("{long}end\n").as_bytes()), tail);
+    let cut = message_of_cut_log(format!("{long}\nt stdout F end\n").as_bytes());
+    assert!(cut.len() == 2048 && cut.ends_with("x\nend\n"), "{cut}");
+}
+
+#[test]
 fn quoting() {
     for (text, expected) in [
         ("a'b", r#""a'b""#),
@@ -133,17 +154,20 @@ fn quoting() {
 fn dns_without_a_cluster_says_so() {
     let mut node = node();
     node.cluster_dns.clear();
-    let found = pod_dns(&pod(&json!({"dnsPolicy": "ClusterFirst"})), &node);
+    let found = pod_dns(
+        &pod(&json!({"dnsPolicy": "ClusterFirst"})),
+        &node,
+        resolver().as_ref(),
+    );
     assert_eq!(found.warnings, [DnsWarning::MissingClusterDns]);
     assert_eq!(found.config.servers, ["1.1.1.1"]);
-    node.resolver = None;
-    let found = pod_dns(&pod(&json!({"dnsPolicy": "Default"})), &node);
+    let found = pod_dns(&pod(&json!({"dnsPolicy": "Default"})), &node, None);
     assert_eq!(
         (found.config.servers, found.config.searches),
         (vec!["127.0.0.1".to_owned()], vec![".".to_owned()])
     );
     let none = json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4"]}});
-    let found = pod_dns(&pod(&none), &node);
+    let found = pod_dns(&pod(&none), &node, None);
     assert_eq!((found.config.servers.len(), found.warnings.len()), (3, 1));
     assert_eq!(found.warnings[0].reason(), "DNSConfigForming");
 }
@@ -186,7 +210,7 @@ proptest! {
     #[test]
     fn searches_fit_into_the_resolver(searches in proptest::collection::vec("[a-z]{1,300}", 0..50)) {
         let spec = json!({"dnsPolicy": "None", "dnsConfig": {"searches": searches}});
-        let found = pod_dns(&pod(&spec), &node());
+        let found = pod_dns(&pod(&spec), &node(), resolver().as_ref());
         let kept = &found.config.searches;
         prop_assert!(kept.len() <= MAX_SEARCHES && kept.join(" ").len() <= MAX_SEARCH_LINE_LENGTH);
         prop_assert!(kept.iter().all(|search| search.len() <= 253));

@@ -29,6 +29,19 @@ fn plain_pods_are_supported() {
 }
 
 #[test]
+fn resources_that_a_claim_stands_for() {
+    let container = json!({"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": "1", "example.com/dongle": "1"}}});
+    let mut pod = pod(&json!({"containers": [container]}));
+    assert_eq!(unsupported(&pod, &node()), []);
+    pod.status = serde_json::from_value(json!({"extendedResourceClaimStatus": {"resourceClaimName": "x",
+        "requestMappings": [{"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}]}}))
+    .unwrap();
+    let found = unsupported(&pod, &node());
+    let found: Vec<&str> = found.iter().map(|one| one.field.as_str()).collect();
+    assert_eq!(found, ["spec.containers[0].resources.limits[example.com/gpu]"]);
+}
+
+#[test]
 fn fields_of_pods() {
     check(&json!({"runtimeClassName": "kata"}), &["spec.runtimeClassName"]);
     check(
@@ -129,8 +142,8 @@ fn fields_of_containers() {
             "resources.claims",
         ),
         (
-            json!({"resources": {"limits": {"example.com/gpu": "1"}}}),
-            "resources.limits[example.com/gpu]",
+            json!({"resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}),
+            "resources.limits[deviceclass.resource.kubernetes.io/gpu]",
         ),
     ];
     for (mut container, field) in cases {

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::scene::{Kill, MAX_SIZE_BYTES, Process, Scene, wait_for};
+use crate::scene::{Kill, MAX_SIZE_BYTES, Process, Reopening, Scene, wait_for};
 
 const SOON: Duration = Duration::from_millis(20);
 
@@ -71,6 +71,43 @@ async fn a_kill_at_any_step_loses_nothing() {
     }
     // A removal, a rename, a reopening, and the compression of two.
     assert!(steps >= 5, "only {steps} steps");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_ends_while_nobody_looks_has_its_log() {
+    let mut was_missing = false;
+    for step in 0..2 {
+        for after in [false, true] {
+            let kill = Kill { step, after };
+            let scene = Scene::new();
+            let container = &scene.container;
+            container.write_to(MAX_SIZE_BYTES);
+            let process = Process::start(&scene, scene.settings(5, SOON), Some(kill));
+            wait_for("killed", || process.is_killed()).await;
+            process.cut_off();
+            container.write_to(300);
+            *container.runs.lock().unwrap() = false;
+            was_missing |= !container.log.exists();
+            let _process = Process::start(&scene, scene.settings(5, SOON), None);
+            wait_for("the log is there", || container.log.exists()).await;
+            let expected: Vec<u64> = (0..container.lines()).collect();
+            assert!(scene.numbers() == expected, "{kill:?}: {:?}", scene.files());
+        }
+    }
+    assert!(was_missing, "no kill came between the steps");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_ends_before_its_log_is_opened_anew_has_its_log() {
+    let scene = Scene::new();
+    let container = &scene.container;
+    container.write_to(MAX_SIZE_BYTES);
+    // As a kill has left it. The container still runs when it is listed.
+    fs::rename(&container.log, scene.path("0.log.20250101-000000")).unwrap();
+    *container.reopening.lock().unwrap() = Reopening::Fails;
+    let _process = Process::start(&scene, scene.settings(5, SOON), None);
+    wait_for("the log is there", || container.log.exists()).await;
+    scene.check_lines();
 }
 
 fn is_settled(scene: &Scene) -> bool {

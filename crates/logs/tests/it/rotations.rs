@@ -1,8 +1,11 @@
 //! What is rotated when, and what stays.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use flate2::read::GzDecoder;
 
 use crate::scene::{MAX_SIZE_BYTES, Process, Reopening, Scene, wait_for};
 
@@ -38,6 +41,65 @@ async fn a_log_is_rotated_when_it_has_grown_and_loses_no_line() {
         .unwrap();
     assert!(!newest.ends_with(".gz") && files[0] == "0.log", "{files:?}");
     scene.check_lines();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_not_left_alone_for_longer_than_it_takes_to_double() {
+    let scene = Scene::new();
+    let process = Process::start(&scene, scene.settings(3, NEVER), None);
+    for round in 1..=5 {
+        scene.container.write_to(MAX_SIZE_BYTES);
+        wait_for("a new log", || {
+            scene.container.reopened.load(Ordering::SeqCst) == round
+        })
+        .await;
+    }
+    let pauses = process.pauses();
+    let between: Vec<_> = pauses.into_iter().filter(|pause| *pause < NEVER).collect();
+    assert!(
+        !between.is_empty() && between.iter().all(|pause| *pause <= Duration::from_millis(5)),
+        "{between:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_hangs_for_one_container_holds_up_no_other() {
+    let scene = Scene::new();
+    let (stuck, neighbour) = (&scene.container, &scene.neighbour);
+    *neighbour.runs.lock().unwrap() = true;
+    *stuck.reopening.lock().unwrap() = Reopening::Hangs;
+    stuck.write_to(MAX_SIZE_BYTES);
+    // One place for all of them.
+    let _process = Process::start(&scene, scene.settings(3, SOON), None);
+    wait_for("the log is put away", || !stuck.log.exists()).await;
+    for round in 1..=3 {
+        neighbour.write_to(MAX_SIZE_BYTES);
+        wait_for("a new log", || neighbour.reopened.load(Ordering::SeqCst) == round).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_still_written_is_compressed_later() {
+    let scene = Scene::new();
+    let (old, newest) = ("0.log.20250101-000000", "0.log.20250101-000001");
+    for name in [old, newest] {
+        fs::write(scene.path(name), "text\n").unwrap();
+    }
+    let mut writer = fs::File::options().append(true).open(scene.path(old)).unwrap();
+    let _process = Process::start(&scene, scene.settings(4, SOON), None);
+    wait_for("several looks", || {
+        scene.container.lists.load(Ordering::SeqCst) > LOOKS
+    })
+    .await;
+    assert_eq!(scene.files(), ["0.log", old, newest]);
+    writer.write_all(b"late\n").unwrap();
+    drop(writer);
+    let packed = scene.path(&format!("{old}.gz"));
+    wait_for("it is compressed", || scene.is_tidy() && packed.exists()).await;
+    let mut text = String::new();
+    let packed = fs::File::open(packed).unwrap();
+    GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "text\nlate\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,9 +15,10 @@ use rubelet_host::{HostClock, HostFiles, HostLogFiles};
 use rubelet_logs::{
     LoggedContainers, RotationHandle, RotationPorts, RotationSettings, RunningContainer, start,
 };
+use rubelet_model::Timestamp;
 use rubelet_ports::{
-    DirectoryEntry, FileError, FileKind, FileReader, FileWriter, Growth, LogFileReader, LogFileWriter,
-    RuntimeError, RuntimeErrorKind, Spawner, WatchStream,
+    Clock, DirectoryEntry, FileError, FileKind, FileReader, FileWriter, Growth, LogFileReader, LogFileWriter,
+    Moment, RuntimeError, RuntimeErrorKind, Spawner, WatchStream,
 };
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -33,10 +34,13 @@ pub(crate) enum Reopening {
     Fails,
     /// It is done, and the answer says that it is not.
     AnswerIsLost,
+    /// There is no answer, and nothing is done.
+    Hangs,
 }
 
 /// A container and what the runtime does for it.
 pub(crate) struct Container {
+    id: &'static str,
     pub(crate) log: PathBuf,
     file: Mutex<File>,
     next_line: Mutex<u64>,
@@ -48,6 +52,21 @@ pub(crate) struct Container {
 }
 
 impl Container {
+    fn new(id: &'static str, directory: &Path) -> Arc<Self> {
+        fs::create_dir(directory).unwrap();
+        let log = directory.join("0.log");
+        Arc::new(Self {
+            id,
+            file: Mutex::new(open(&log)),
+            log,
+            next_line: Mutex::new(0),
+            reopening: Mutex::new(Reopening::Works),
+            reopened: AtomicUsize::new(0),
+            runs: Mutex::new(true),
+            lists: AtomicUsize::new(0),
+        })
+    }
+
     /// Writes lines until the file has this size.
     pub(crate) fn write_to(&self, size_bytes: u64) {
         let mut next = self.next_line.lock().unwrap();
@@ -71,7 +90,7 @@ impl Container {
         *self.next_line.lock().unwrap()
     }
 
-    fn reopen(&self) -> Result<(), RuntimeError> {
+    async fn reopen(&self) -> Result<(), RuntimeError> {
         let refusal = || {
             Err(RuntimeError::new(
                 "ReopenContainerLog",
@@ -81,7 +100,12 @@ impl Container {
             ))
         };
         let way = *self.reopening.lock().unwrap();
-        if way == Reopening::Fails {
+        match way {
+            Reopening::Fails => return refusal(),
+            Reopening::Hangs => return std::future::pending().await,
+            Reopening::Works | Reopening::AnswerIsLost => {}
+        }
+        if !*self.runs.lock().unwrap() {
             return refusal();
         }
         let anew = open(&self.log);
@@ -102,23 +126,21 @@ fn open(path: &Path) -> File {
 pub(crate) struct Scene {
     directory: TempDir,
     pub(crate) container: Arc<Container>,
+    /// Another one, which does not run at first.
+    pub(crate) neighbour: Arc<Container>,
 }
 
 impl Scene {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        fs::create_dir(directory.path().join("pod")).unwrap();
-        let log = directory.path().join("pod/0.log");
-        let container = Arc::new(Container {
-            file: Mutex::new(open(&log)),
-            log,
-            next_line: Mutex::new(0),
-            reopening: Mutex::new(Reopening::Works),
-            reopened: AtomicUsize::new(0),
-            runs: Mutex::new(true),
-            lists: AtomicUsize::new(0),
-        });
-        Self { directory, container }
+        let container = Container::new(ID, &directory.path().join("pod"));
+        let neighbour = Container::new("decaf", &directory.path().join("neighbour"));
+        *neighbour.runs.lock().unwrap() = false;
+        Self {
+            directory,
+            container,
+            neighbour,
+        }
     }
 
     pub(crate) fn settings(&self, max_files: usize, monitor_interval: Duration) -> RotationSettings {
@@ -206,7 +228,7 @@ impl LoggedContainers for Container {
     async fn running(&self) -> Result<Vec<RunningContainer>, RuntimeError> {
         self.lists.fetch_add(1, Ordering::SeqCst);
         let container = RunningContainer {
-            id: ID.to_owned(),
+            id: self.id.to_owned(),
             log_path: None,
         };
         Ok(vec![container]
@@ -215,14 +237,19 @@ impl LoggedContainers for Container {
             .collect())
     }
 
+    async fn ended(&self) -> Result<Vec<PathBuf>, RuntimeError> {
+        let runs = *self.runs.lock().unwrap();
+        Ok(if runs { Vec::new() } else { vec![self.log.clone()] })
+    }
+
     async fn log_path(&self, id: &str) -> Result<Option<PathBuf>, RuntimeError> {
-        let is_it = id == ID && *self.runs.lock().unwrap();
+        let is_it = id == self.id && *self.runs.lock().unwrap();
         Ok(is_it.then(|| self.log.clone()))
     }
 
     async fn reopen(&self, id: &str) -> Result<(), RuntimeError> {
-        assert_eq!(id, ID);
-        Container::reopen(self)
+        assert_eq!(id, self.id);
+        Container::reopen(self).await
     }
 }
 
@@ -238,7 +265,7 @@ pub(crate) struct Kill {
 struct Edges {
     files: HostFiles,
     logs: HostLogFiles,
-    container: Arc<Container>,
+    containers: [Arc<Container>; 2],
     kill: Option<Kill>,
     steps: Arc<AtomicUsize>,
     killed: watch::Sender<bool>,
@@ -337,7 +364,7 @@ impl LogFileWriter for Edges {
         self.step(self.logs.rename_to_free(from, to)).await
     }
 
-    async fn compress(&self, path: &Path) -> Result<(), FileError> {
+    async fn compress(&self, path: &Path) -> Result<bool, FileError> {
         self.step(self.logs.compress(path)).await
     }
 }
@@ -345,16 +372,26 @@ impl LogFileWriter for Edges {
 #[async_trait]
 impl LoggedContainers for Edges {
     async fn running(&self) -> Result<Vec<RunningContainer>, RuntimeError> {
-        self.container.running().await
+        let [container, neighbour] = &self.containers;
+        let mut running = container.running().await?;
+        running.extend(neighbour.running().await?);
+        Ok(running)
+    }
+
+    async fn ended(&self) -> Result<Vec<PathBuf>, RuntimeError> {
+        self.containers[0].ended().await
     }
 
     async fn log_path(&self, id: &str) -> Result<Option<PathBuf>, RuntimeError> {
-        self.container.log_path(id).await
+        match self.containers.iter().find(|one| one.id == id) {
+            Some(container) => container.log_path(id).await,
+            None => Ok(None),
+        }
     }
 
     async fn reopen(&self, id: &str) -> Result<(), RuntimeError> {
-        self.step(LoggedContainers::reopen(self.container.as_ref(), id))
-            .await
+        let container = self.containers.iter().find(|one| one.id == id).unwrap();
+        self.step(LoggedContainers::reopen(container.as_ref(), id)).await
     }
 }
 
@@ -369,9 +406,32 @@ impl Spawner for Tasks {
     }
 }
 
+/// The real time, and who paused for how long.
+#[derive(Default)]
+struct NotingClock {
+    clock: HostClock,
+    pauses: Mutex<Vec<Duration>>,
+}
+
+impl Clock for NotingClock {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn moment(&self) -> Moment {
+        self.clock.moment()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.pauses.lock().unwrap().push(duration);
+        self.clock.sleep(duration)
+    }
+}
+
 /// A process that rotates logs.
 pub(crate) struct Process {
     _handle: RotationHandle,
+    clock: Arc<NotingClock>,
     tasks: Arc<Tasks>,
     killed: watch::Receiver<bool>,
 }
@@ -382,14 +442,15 @@ impl Process {
         let edges = Arc::new(Edges {
             files: HostFiles::new(),
             logs: HostLogFiles::new(),
-            container: Arc::clone(&scene.container),
+            containers: [Arc::clone(&scene.container), Arc::clone(&scene.neighbour)],
             kill,
             steps: Arc::default(),
             killed,
         });
         let tasks = Arc::new(Tasks::default());
+        let clock = Arc::new(NotingClock::default());
         let ports = RotationPorts {
-            clock: Arc::new(HostClock::new()),
+            clock: clock.clone(),
             spawner: tasks.clone(),
             containers: edges.clone(),
             file_reader: edges.clone(),
@@ -399,9 +460,15 @@ impl Process {
         };
         Self {
             _handle: start(ports, settings),
+            clock,
             tasks,
             killed: receiver,
         }
+    }
+
+    /// How long it has paused each time.
+    pub(crate) fn pauses(&self) -> Vec<Duration> {
+        self.clock.pauses.lock().unwrap().clone()
     }
 
     pub(crate) fn is_killed(&self) -> bool {

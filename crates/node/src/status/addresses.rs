@@ -122,6 +122,15 @@ pub(super) fn addresses(
     Ok(Some(internal.chain([hostname]).collect()))
 }
 
+/// What the Node would be listed with if nobody had created it yet.
+pub(crate) fn machine_addresses(
+    settings: &AddressSettings,
+    node_name: &str,
+    host: &HostAddresses,
+) -> Result<Vec<NodeAddress>, AddressProblem> {
+    addresses(settings, node_name, host, &[]).map(Option::unwrap_or_default)
+}
+
 fn found(
     settings: &AddressSettings,
     node_name: &str,

@@ -22,7 +22,7 @@ pub use conditions::RuntimeFacts;
 pub use contents::{largest_images, runtime_version};
 pub use patch::{lasting_difference, status_patch};
 
-pub(crate) use addresses::needs_lookup;
+pub(crate) use addresses::{machine_addresses, needs_lookup};
 pub(crate) use conditions::{RUNTIME_GRACE, is_ready};
 pub(crate) use registration::reconciled;
 

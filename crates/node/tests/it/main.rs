@@ -9,6 +9,7 @@
 )]
 
 mod bed;
+mod host_ips;
 mod kept;
 mod lease;
 mod pressure;

@@ -16,11 +16,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
-use rubelet_ports::api::{ApiError, Changes, NodeReader, ObjectReader, PodCertificates};
+use rubelet_ports::api::{ApiError, Changes, LONGEST_CALL, NodeReader, ObjectReader, PodCertificates};
 use rubelet_ports::{
     Clock, EventRecorder, ObjectFailure, PodCertificate, PodEvent, Randomness, Spawner, within,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::certificates::stage::{Asked, Look, News, Next, Sight, Stage, verdict};
 use crate::pods::{Pods, namespace_of};
@@ -33,7 +33,6 @@ pub use crate::certificates::keys::{KeyAndProof, KeyError, KeyMaker, KeyType, ma
 /// A request that is not seen for so long was deleted.
 const LOST_AFTER: Duration = Duration::from_secs(10 * 60);
 const MAX_JITTER: Duration = Duration::from_secs(5 * 60);
-const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// A long RSA key on a busy machine takes its time.
 const KEY_LIMIT: Duration = Duration::from_secs(60);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -114,6 +113,8 @@ pub(crate) struct Certificates {
     means: Means,
     records: Arc<Records>,
     requests: Arc<WholeSet<Requests>>,
+    /// Keys are made one after the other: a long one takes a processor for seconds, and a restart makes all of them anew.
+    key_turn: Semaphore,
 }
 
 impl Certificates {
@@ -130,6 +131,7 @@ impl Certificates {
             requests: WholeSet::new(requests, clock, spawner),
             means,
             records,
+            key_turn: Semaphore::new(1),
         })
     }
 
@@ -318,12 +320,12 @@ impl Certificates {
             .uid;
         let node = self.means.node.node(&self.means.node_name);
         let node_uid = self.call("while getting node object", node).await?.metadata.uid;
-        let made = within(
-            self.means.clock.as_ref(),
-            KEY_LIMIT,
-            self.means.keys.make(key_type),
-        )
-        .await;
+        // Outside of the limit, which everybody before us has too. It is never closed.
+        let turn = self.key_turn.acquire().await;
+        self.means.pods.pod(&place.uid).ok_or("the pod is gone")?;
+        let made = self.means.keys.make(key_type);
+        let made = within(self.means.clock.as_ref(), KEY_LIMIT, made).await;
+        drop(turn);
         let made = made
             .map_err(|elapsed| format!("while generating keypair: {elapsed}"))?
             .map_err(|error| format!("while generating keypair: {error}"))?;
@@ -360,7 +362,7 @@ impl Certificates {
         what: &str,
         call: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<T, String> {
-        match within(self.means.clock.as_ref(), CALL_LIMIT, call).await {
+        match within(self.means.clock.as_ref(), LONGEST_CALL, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(format!("{what}: {error}")),
             Err(elapsed) => Err(format!("{what}: {elapsed}")),

@@ -222,6 +222,8 @@ pub(crate) struct Issuing {
     pub(crate) mood: Mood,
     /// When the server gives less than what is asked for.
     pub(crate) max_seconds: Option<i64>,
+    /// Calls get their turn one after the other, this far apart.
+    pub(crate) pace: std::time::Duration,
 }
 
 #[derive(Clone)]
@@ -306,11 +308,13 @@ impl TokenIssuer for FakeApi {
         _service_account: &str,
         request: &TokenRequest,
     ) -> Result<TokenRequest, ApiError> {
-        let (mood, number, max_seconds) = {
+        let (mood, number, max_seconds, pace) = {
             let mut issuing = self.issuing.lock().unwrap();
             issuing.requests.push(request.clone());
-            (issuing.mood, issuing.requests.len(), issuing.max_seconds)
+            let number = issuing.requests.len();
+            (issuing.mood, number, issuing.max_seconds, issuing.pace)
         };
+        tokio::time::sleep_until(self.start + pace * u32::try_from(number).unwrap()).await;
         // Long enough for others to come and ask the same.
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         match mood {

@@ -73,11 +73,40 @@ impl EventRecorder for Events {
     }
 }
 
-struct Keys;
+/// How long a key takes.
+#[derive(Clone, Default)]
+pub(crate) struct Keys(Arc<Mutex<KeyMaking>>);
+
+#[derive(Default)]
+struct KeyMaking {
+    takes: Duration,
+    at_once: usize,
+    most_at_once: usize,
+}
+
+impl Keys {
+    pub(crate) fn take(&self, time: Duration) {
+        self.0.lock().unwrap().takes = time;
+    }
+
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.0.lock().unwrap().most_at_once
+    }
+}
 
 #[async_trait]
 impl KeyMaker for Keys {
     async fn make(&self, key_type: KeyType) -> Result<KeyAndProof, KeyError> {
+        let takes = {
+            let mut making = self.0.lock().unwrap();
+            making.at_once += 1;
+            making.most_at_once = making.most_at_once.max(making.at_once);
+            making.takes
+        };
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
+        self.0.lock().unwrap().at_once -= 1;
         rubelet_objects::make_key(key_type)
     }
 }
@@ -86,6 +115,7 @@ pub(crate) struct Bed {
     pub(crate) api: FakeApi,
     pub(crate) objects: Objects,
     pub(crate) start: Instant,
+    pub(crate) keys: Keys,
     events: Arc<Events>,
     changes: BoxStream<'static, PodUid>,
 }
@@ -101,6 +131,7 @@ impl Bed {
         let api = FakeApi::new(start, ahead_seconds);
         let edge = Arc::new(api.clone());
         let events = Arc::<Events>::default();
+        let keys = Keys::default();
         let ports = ObjectsPorts {
             clock: Arc::new(TestClock(start)),
             spawner: Arc::new(TestSpawner),
@@ -109,7 +140,7 @@ impl Bed {
             node: edge.clone(),
             tokens: edge.clone(),
             certificates: edge,
-            keys: Arc::new(Keys),
+            keys: Arc::new(keys.clone()),
             events: events.clone(),
         };
         let settings = ObjectsSettings {
@@ -124,6 +155,7 @@ impl Bed {
             api,
             objects,
             start,
+            keys,
             events,
             changes,
         }

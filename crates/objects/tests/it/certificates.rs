@@ -244,3 +244,15 @@ async fn a_late_renewal_is_an_event() {
     tokio::time::sleep(Duration::from_secs(660)).await;
     assert_eq!(bed.api.requests.names().len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_made_one_after_the_other() {
+    let bed = Bed::with_account();
+    bed.keys.take(Duration::from_secs(30));
+    for uid in ["p", "q", "r", "s", "t"] {
+        bed.register(uid, with_certificate("ECDSAP256"));
+    }
+    // All of them together take longer than one may.
+    tokio::time::sleep(Duration::from_secs(151)).await;
+    assert_eq!((bed.api.requests.names().len(), bed.keys.most_at_once()), (5, 1));
+}

@@ -3,6 +3,9 @@
 //! Owns the shape of the edge: narrow halves per purpose, so that whoever renews the lease cannot delete a pod. Which connection and
 //! which rate limit a call uses is the adapter's business, and so is everything about credentials. Dropping a call's future cancels
 //! it, but a writing call may have taken effect.
+//!
+//! Every call has deadlines of its own: one for its turn under our rate limit and, once it is sent, one for the answer. Whoever
+//! waits for a call must not count the first as silence of the API server.
 
 mod certificates;
 mod error;
@@ -12,6 +15,7 @@ mod pods;
 mod reviews;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 
@@ -21,6 +25,9 @@ pub use node::{EventWriter, LeaseKeeper, NodeReader, NodeWriter};
 pub use objects::{ObjectReader, TokenIssuer};
 pub use pods::{PodReader, PodWriter};
 pub use reviews::Reviewer;
+
+/// Longer than any call takes with its turn. Who waits this long waits for a defect.
+pub const LONGEST_CALL: Duration = Duration::from_secs(100);
 
 /// A change of a set of objects that is followed.
 #[derive(Clone, Debug, PartialEq)]

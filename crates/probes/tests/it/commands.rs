@@ -93,6 +93,35 @@ async fn stuck_commands_delay_no_other() {
     assert_eq!(results(&bed.show(), "stuck-7"), "--x", "given up after a while");
 }
 
+/// Also in every later period: commands that hang again and again have their own places.
+#[tokio::test(start_paused = true)]
+async fn commands_that_get_stuck_again_delay_no_other() {
+    let probe = |command| exec(command, &json!({"failureThreshold": 1000, "periodSeconds": 5}));
+    let mut containers: Vec<Value> = (0..60)
+        .map(|number| json!({"name": format!("stuck-{number}"), "livenessProbe": probe("stuck")}))
+        .collect();
+    containers.push(json!({"name": "good", "livenessProbe": probe("good")}));
+    let mut bed = Bed::new(&Value::Array(containers));
+    set(&bed, "stuck", 4000, 0);
+    set(&bed, "good", 10, 0);
+    for number in 0..60 {
+        let name = format!("stuck-{number}");
+        bed.runs(&name, &name);
+    }
+    bed.runs("good", "good");
+    bed.at(62_000).await;
+    let executed = bed.edges.executed.lock().unwrap().clone();
+    let of = |wanted: &str| -> Vec<u128> {
+        let of = executed.iter().filter(|(_, command)| command == wanted);
+        of.map(|(at, _)| *at).collect()
+    };
+    let good = of("good");
+    let on_time: Vec<u128> = (2..=12).map(|period| period * 5000).collect();
+    assert_eq!(good[1..], on_time, "behind all of them once: {good:?}");
+    let stuck = of("stuck");
+    assert!(stuck.len() > 300, "they are run on: {}", stuck.len());
+}
+
 /// A container that is gone has no use for the rest of its command.
 #[tokio::test(start_paused = true)]
 async fn a_command_ends_with_its_container() {

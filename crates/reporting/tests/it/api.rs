@@ -42,6 +42,8 @@ pub(crate) struct ApiState {
     /// The watch lost its thread: a whole set comes next.
     pub(crate) is_watch_broken: bool,
     pub(crate) node: Option<Node>,
+    /// What admission makes of a new pod.
+    pub(crate) admission: fn(&mut Value),
     version: u64,
     last_uid: u64,
     under_way: BTreeSet<(Name, &'static str)>,
@@ -98,6 +100,7 @@ impl FakeApi {
             news: VecDeque::new(),
             is_watch_broken: true,
             node: None,
+            admission: |_| {},
             version: 0,
             last_uid: 0,
             under_way: BTreeSet::new(),
@@ -250,6 +253,7 @@ impl PodWriter for FakeApi {
             state.last_uid += 1;
             pod["metadata"]["uid"] = format!("mirror-{}", state.last_uid).into();
             pod["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
+            (state.admission)(&mut pod);
             state.put(&name, pod);
             Ok(Pod::clone(&read(&state.pods[&name])))
         })

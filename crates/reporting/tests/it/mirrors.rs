@@ -137,6 +137,68 @@ fn somebody_who_changes_the_hash_gets_it_back() {
     bed.until("right again", |bed| hash_of(&bed.api.pod("web")) == Some("h1"));
 }
 
+/// Somebody changes a mirror: it becomes what it was, at once.
+fn check_is_undone(change: fn(&mut Value)) {
+    let (bed, _) = mirrored();
+    let before = bed.api.pod("web");
+    bed.api.user_changes("web", change);
+    let took = bed.until("right again", |bed| {
+        let pod = bed.api.pod("web");
+        pod["metadata"]["uid"] == "mirror-2" && restarts(&pod) == Some(0)
+    });
+    assert!(took < SECOND, "{took:?}");
+    let after = bed.api.pod("web");
+    let shown = |pod: &Value| {
+        let metadata = &pod["metadata"];
+        json!([metadata["labels"], metadata["annotations"], pod["spec"]])
+    };
+    assert_eq!(shown(&after), shown(&before));
+}
+
+#[test]
+fn somebody_who_changes_a_mirror_gets_it_back() {
+    check_is_undone(|pod| pod["metadata"]["labels"]["app"] = "other".into());
+    check_is_undone(|pod| pod["metadata"]["labels"] = Value::Null);
+    check_is_undone(|pod| pod["metadata"]["annotations"]["kubernetes.io/config.source"] = "api".into());
+    check_is_undone(|pod| pod["spec"]["containers"][0]["image"] = "other".into());
+}
+
+#[test]
+fn others_may_add_to_a_mirror() {
+    let (bed, web) = mirrored();
+    bed.api.calls();
+    bed.api.user_changes("web", |pod| {
+        pod["metadata"]["labels"]["team"] = "a".into();
+        pod["metadata"]["annotations"]["network/ips"] = "10.0.0.1".into();
+    });
+    // As after a restart of ours: the mirror is older.
+    let mut seen_again = web.clone();
+    seen_again["metadata"]["annotations"]["kubernetes.io/config.seen"] = "2026-02-02T00:00:00Z".into();
+    bed.report(&seen_again, &running(0));
+    bed.pass(SECOND * 60);
+    assert_eq!(bed.api.calls(), Vec::<String>::new());
+}
+
+#[test]
+fn admission_has_the_last_word_about_a_mirror() {
+    let bed = Bed::new(5).with_node();
+    bed.api.with(|state| {
+        state.admission = |pod| pod["spec"]["containers"][0]["image"] = "registry.local/image".into();
+    });
+    bed.report(&static_pod("web", "h1"), &running(0));
+    bed.until("mirrored", |bed| restarts(&bed.api.pod("web")) == Some(0));
+    bed.pass(SECOND * 60);
+    assert_eq!(bed.api.calls(), ["create web", "patch web"]);
+    bed.api
+        .user_changes("web", |pod| pod["spec"]["containers"][0]["image"] = "x".into());
+    bed.until("right again", |bed| {
+        bed.api.pod("web")["spec"]["containers"][0]["image"] == "registry.local/image"
+    });
+    bed.pass(SECOND * 60);
+    let calls = bed.api.calls();
+    assert_eq!(calls, ["delete web", "create web", "patch web"]);
+}
+
 #[test]
 fn an_orphan_goes_when_all_sources_are_known() {
     let bed = Bed::new(5).with_node();

@@ -50,7 +50,7 @@ impl Manifests {
 
 fn happen(bed: &Bed, manifests: &mut Manifests, dice: &mut Dice) {
     let name = *dice.pick(&NAMES);
-    match dice.below(14) {
+    match dice.below(16) {
         0 | 1 => manifests.write(bed, name),
         2 => manifests.remove(name),
         3 | 4 => manifests.tell(bed, name),
@@ -66,6 +66,12 @@ fn happen(bed: &Bed, manifests: &mut Manifests, dice: &mut Dice) {
         10 => bed.api.with(|state| state.is_watch_broken = true),
         11 => bed.api.with(|state| state.faults.is_down = !state.faults.is_down),
         12 => bed.set_node(None),
+        13 => bed
+            .api
+            .user_changes(name, |pod| pod["metadata"]["labels"]["app"] = "changed".into()),
+        14 => bed.api.user_changes(name, |pod| {
+            pod["spec"]["containers"][0]["image"] = "changed".into();
+        }),
         _ => bed.set_node(Some(json!({"metadata": {"name": "node", "uid": "node-uid"}}))),
     }
     bed.pass(dice.millis(0, 400));
@@ -78,6 +84,9 @@ fn is_settled(bed: &Bed, manifests: &Manifests) -> bool {
             let restarts = pod["status"]["containerStatuses"][0]["restartCount"].clone();
             let is_whole =
                 pod["metadata"]["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running";
+            let is_whole = is_whole
+                && pod["metadata"]["labels"]["app"] == name.as_str()
+                && pod["spec"]["containers"][0]["image"] == "image";
             (name.clone(), (hash, restarts, is_whole))
         };
         state.pods.iter().map(one).collect()

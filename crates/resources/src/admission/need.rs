@@ -15,7 +15,8 @@ use crate::rules::Rules;
 const NATIVE_PREFIX: &str = "kubernetes.io/";
 const QUOTA_PREFIX: &str = "requests.";
 const ATTACHABLE_PREFIX: &str = "attachable-volumes-";
-const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
+/// A device class is asked for by this and its name.
+pub const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 /// Amounts of every resource that admission counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,7 @@ pub(crate) use objects::show_pod_certificates;
 pub(crate) use pages::Pages;
 pub(crate) use probes::show_probes;
 pub(crate) use process::beginnings;
-pub(crate) use reporting::show_reporting;
+pub(crate) use reporting::{show_events, show_reporting};
 
 /// One for each page. Clones are the same registries.
 #[derive(Clone)]

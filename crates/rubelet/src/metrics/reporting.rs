@@ -1,9 +1,10 @@
-//! How fast statuses get to the API server, from what their reporter counts.
+//! What gets to the API server, from what those who report there count.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use prometheus::Registry;
+use rubelet_reporting::events::ApiEvents;
 use rubelet_reporting::{DELAY_BOUNDS_MILLIS, Reporter};
 
 use super::sampled::{Reading, Sampled, cumulated, register};
@@ -13,6 +14,33 @@ const DELAYS: Sampled = Sampled::histogram(
     &[],
     "[ALPHA] Seconds from a change of a pod's status to the API server having it.",
 );
+
+/// Upstream counts none of them.
+const EVENTS: Sampled = Sampled::counter(
+    "rubelet_events_total",
+    &["outcome"],
+    "[ALPHA] Events by what became of them: sent; dropped, too many waited; filtered, too many of one object; failed, not taken by the API server.",
+);
+
+pub(crate) fn show_events(registry: &Registry, events: &Arc<ApiEvents>) -> Result<()> {
+    let events = Arc::clone(events);
+    register(registry, &[EVENTS], move || {
+        let figures = events.figures();
+        let outcomes = [
+            ("dropped", figures.dropped),
+            ("failed", figures.failed),
+            ("filtered", figures.filtered),
+            ("sent", figures.sent),
+        ];
+        let series = outcomes.map(|(outcome, count)| {
+            #[expect(clippy::cast_precision_loss, reason = "metrics are of this type")]
+            let count = Reading::Number(count as f64);
+            (vec![outcome.to_owned()], count)
+        });
+        vec![EVENTS.family(series)]
+    })
+    .context("register metrics of events")
+}
 
 pub(crate) fn show_reporting(registry: &Registry, reporter: &Arc<Reporter>) -> Result<()> {
     let reporter = Arc::clone(reporter);

@@ -1,6 +1,7 @@
 //! The running program on a real containerd: what it reports, how it ends, how it gives way.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
@@ -122,6 +123,72 @@ fn another_process_that_wants_the_lock_file_takes_over() {
         assert_eq!(exit_code(first)?, 0);
         let log = wait_for_log(&mut second, "Rubelet is ready")?;
         assert!(log.contains("Acquiring the lock file"), "{log}");
+        Ok(())
+    });
+}
+
+/// The program under the limits `before` and without the right to raise the higher one.
+fn limited(scope: &Scope, endpoint: &str, before: &str) -> Command {
+    let rubelet = command(scope, endpoint);
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--bounding-set=-sys_resource", "prlimit"])
+        .arg(format!("--nofile={before}"))
+        .arg(rubelet.get_program())
+        .args(rubelet.get_args());
+    command
+}
+
+#[test]
+fn open_files_are_limited_as_configured_or_as_far_as_allowed() {
+    in_scope("open-files", async |scope| {
+        let containerd = Containerd::start(scope, Flavour::Debian)?;
+        let check = |argument: &str, expected: [&str; 2], is_told: bool| -> Result<()> {
+            let mut command = limited(scope, &containerd.endpoint(), "100:500");
+            command.arg(argument);
+            // Each has a log of its own, or the second is found ready in the first one's.
+            let mut rubelet = scope.spawn(argument.trim_start_matches('-'), command)?;
+            let log = wait_for_log(&mut rubelet, "Rubelet is ready")?;
+            let limits = fs::read_to_string(format!("/proc/{}/limits", rubelet.pid()))?;
+            let line = limits.lines().find(|line| line.starts_with("Max open files"));
+            let words: Vec<&str> = line.context("no limit")?.split_whitespace().skip(3).collect();
+            assert_eq!(words[..2], expected, "{argument}");
+            assert_eq!(
+                log.contains("The limit of open files cannot be set"),
+                is_told,
+                "{log}"
+            );
+            rubelet.signal(rustix::process::Signal::TERM)?;
+            assert_eq!(exit_code(rubelet)?, 0);
+            Ok(())
+        };
+        check("--max-open-files=400", ["400", "400"], false)?;
+        check("--max-open-files=1000000", ["500", "500"], true)
+    });
+}
+
+#[test]
+fn the_directory_of_checkpoints_is_made_for_root_only() {
+    in_scope("checkpoints", async |scope| {
+        let containerd = Containerd::start(scope, Flavour::Debian)?;
+        let mut rubelet = scope.spawn("rubelet", command(scope, &containerd.endpoint()))?;
+        wait_for_log(&mut rubelet, "Rubelet is ready")?;
+        let directory = fs::metadata(scope.path("root/checkpoints"))?;
+        assert!(directory.is_dir());
+        assert_eq!(directory.permissions().mode() & 0o777, 0o700);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_wish_for_no_http2_is_not_ignored_in_silence() {
+    in_scope("no-http2", async |scope| {
+        let mut command = command(scope, "unix:///nonexistent/containerd.sock");
+        command
+            .arg("--runtime-request-timeout=2s")
+            .env("DISABLE_HTTP2", "true");
+        let mut rubelet = scope.spawn("rubelet", command)?;
+        wait_for_log(&mut rubelet, "DISABLE_HTTP2")?;
         Ok(())
     });
 }

@@ -8,6 +8,7 @@
 
 mod admission;
 mod bandwidth;
+mod busy_log;
 mod command_line;
 mod demo;
 mod lifecycle;

@@ -17,6 +17,8 @@ struct Store {
     secrets: BTreeMap<String, Arc<Secret>>,
     services: Option<Vec<Arc<Service>>>,
     classes: BTreeMap<String, Arc<RuntimeClass>>,
+    /// Names that get no answer.
+    hanging: BTreeSet<String>,
     registered: BTreeSet<PodUid>,
     listener: Option<mpsc::UnboundedSender<PodUid>>,
 }
@@ -58,6 +60,17 @@ impl SimObjects {
         let name = class.metadata.name.clone().unwrap_or_default();
         self.store().classes.insert(name, Arc::new(class));
         self.tell_all();
+    }
+
+    /// From now on ConfigMaps and classes of this name are asked for in vain.
+    pub fn hang(&self, name: &str) {
+        self.store().hanging.insert(name.to_owned());
+    }
+
+    async fn answers(&self, name: &str) {
+        if self.store().hanging.contains(name) {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// From now on services are known.
@@ -104,6 +117,7 @@ impl PodObjects for SimObjects {
     }
 
     async fn config_map(&self, _: &str, name: &str) -> Result<Arc<ConfigMap>, ObjectFailure> {
+        self.answers(name).await;
         found(&self.store().config_maps, "configmap", name)
     }
 
@@ -119,6 +133,7 @@ impl PodObjects for SimObjects {
     }
 
     async fn runtime_class(&self, name: &str) -> Result<Arc<RuntimeClass>, ObjectFailure> {
+        self.answers(name).await;
         found(&self.store().classes, "runtimeclass.node.k8s.io", name)
     }
 

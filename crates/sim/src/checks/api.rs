@@ -34,6 +34,7 @@ fn essence(status: &PodStatus) -> impl PartialEq + '_ {
         (&status.phase, &status.reason, &status.message),
         (&status.start_time, &status.pod_ip, &status.qos_class),
         (&status.container_statuses, &status.init_container_statuses),
+        &status.ephemeral_container_statuses,
         conditions,
     )
 }

@@ -39,6 +39,7 @@ impl Checker {
                     let uid = sandbox.uid.clone();
                     self.check_start(at, &uid, &format!("CreateContainer {name}"));
                     self.check_volumes(&uid, &name);
+                    self.check_sidecars_started(&uid, &name);
                 }
             }
             Ask::Start { id } => {
@@ -47,6 +48,7 @@ impl Checker {
                     self.check_start(at, &uid, &format!("StartContainer {id}"));
                 }
             }
+            Ask::Hook { id, kind } => self.hook_asked(&id, kind),
             Ask::Stop { id, grace_seconds } => self.stop_asked(at, &id, grace_seconds),
             Ask::StopSandbox { id } => self.sandbox_end_asked(at, &id, "StopPodSandbox"),
             Ask::RemoveSandbox { id } => self.sandbox_end_asked(at, &id, "RemovePodSandbox"),
@@ -150,6 +152,7 @@ impl Checker {
         self.check_sources(&instance.uid, &format!("StopContainer {id}"));
         if instance.is_running() {
             self.check_reason(at, &instance, "StopContainer");
+            self.check_pre_stop(&instance);
             self.check_grace(at, &instance, grace_seconds);
             self.check_order(at, &instance);
         }
@@ -226,7 +229,7 @@ impl Checker {
             .into_iter()
             .flatten()
             .any(|pod| rules::image(pod, &instance.name) != Some(instance.image.as_str()));
-        if is_superseded || !lives_in_ready || is_changed {
+        if is_superseded || !lives_in_ready || is_changed || self.is_unwell(instance) {
             return;
         }
         let what = format!("{what} {} {}", instance.id, instance.name);
@@ -264,7 +267,8 @@ impl Checker {
             || deadline_passed
             || pod.restart_all_asked
             || truth.ready_sandboxes(uid) > 1
-            || truth.is_complete(version);
+            || truth.is_complete(version)
+            || self.is_doomed(version);
         if !is_fine {
             self.violate(format!("{what} of {uid} without any reason"));
         }
@@ -369,7 +373,7 @@ impl Checker {
         let early = self.truth.running(&instance.uid).find(|other| {
             let comes_first = match place(&other.name) {
                 Some(_) => rules::is_sidecar(version, &other.name) && place(&other.name) > own,
-                None => true,
+                None => !rules::is_ephemeral(version, &other.name),
             };
             let is_seen = match other.state {
                 State::Running { since } => at.saturating_sub(since) > UNSEEN,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::handlers::Handled;
 use super::truth::{Instance, SandboxTruth, State};
 use super::{Checker, rules};
 use crate::history::{Cause, Fact};
@@ -97,6 +98,7 @@ impl Checker {
             state: State::Created,
             stops: Vec::new(),
             call_failed: false,
+            handled: Handled::default(),
         };
         self.truth.instances.insert(id, instance);
     }
@@ -211,7 +213,11 @@ impl Checker {
         let Some(pod) = self.truth.version(&instance.uid).cloned() else {
             return;
         };
+        let is_ephemeral = rules::is_ephemeral(&pod, &instance.name);
         let truth = self.truth.pod(&instance.uid);
+        if is_ephemeral && !truth.had_loss {
+            return self.check_runs_once(instance);
+        }
         if truth.had_loss || truth.restart_all_asked || truth.versions.len() > 1 {
             return;
         }
@@ -234,7 +240,7 @@ impl Checker {
             return;
         };
         let in_new_sandbox = before.sandbox != instance.sandbox && rules::pod_policy(&pod) != "Never";
-        if rules::restarts(&pod, &instance.name, code) || in_new_sandbox {
+        if rules::restarts(&pod, &instance.name, code) || in_new_sandbox || self.is_replaced(&pod, before) {
             return;
         }
         let sentence = format!(
@@ -242,6 +248,26 @@ impl Checker {
             instance.name, instance.uid, instance.id, before.id
         );
         self.violate(sentence);
+    }
+
+    /// Whatever becomes of its pod, an ephemeral container has one life.
+    fn check_runs_once(&mut self, instance: &Instance) {
+        let of_name = |other: &&Instance| {
+            other.uid == instance.uid && other.name == instance.name && other.id != instance.id
+        };
+        let before = self
+            .truth
+            .instances
+            .values()
+            .filter(of_name)
+            .find(|other| other.ran);
+        if let Some(before) = before {
+            let sentence = format!(
+                "the ephemeral container {} of {} runs again as {} after {}",
+                instance.name, instance.uid, instance.id, before.id
+            );
+            self.violate(sentence);
+        }
     }
 
     fn check_storm(&mut self, at: Duration, instance: &Instance) {

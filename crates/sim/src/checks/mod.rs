@@ -5,6 +5,7 @@
 
 mod api;
 mod asked;
+mod handlers;
 mod happened;
 mod room;
 mod rules;
@@ -152,6 +153,8 @@ impl Checker {
             Fact::Signalled { .. } | Fact::RuntimeDown | Fact::RuntimeUp | Fact::RubeletCrashed => {}
             Fact::Ended { id, code, cause } => self.ended(at, &id, code, cause),
             Fact::Removed { id } => self.removed(&id),
+            Fact::Probed { id, kind, is_good } => self.probed(&id, kind, is_good),
+            Fact::HookEnded { id, kind, is_good } => self.hook_ended(&id, kind, is_good),
             Fact::CallFailed { subject } => {
                 if let Some(instance) = self.truth.instances.get_mut(&subject) {
                     instance.call_failed = true;

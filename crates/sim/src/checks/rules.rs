@@ -2,9 +2,10 @@
 //!
 //! Written again on purpose instead of using the agent's functions: a check that shares the code under test finds nothing.
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, ExecAction, Pod};
+use rubelet_ports::ProbeKind;
 
-use crate::runtime::Script;
+use crate::runtime::{Health, Script};
 
 const RESTART_ALL: &str = "RestartAllContainers";
 
@@ -27,6 +28,20 @@ pub(super) fn find<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
         .iter()
         .chain(regular_containers(pod))
         .find(|container| container.name == name)
+}
+
+pub(super) fn ephemeral_containers(pod: &Pod) -> &[EphemeralContainer] {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.ephemeral_containers.as_deref())
+        .unwrap_or_default()
+}
+
+/// Runs once, beside the others.
+pub(super) fn is_ephemeral(pod: &Pod, name: &str) -> bool {
+    ephemeral_containers(pod)
+        .iter()
+        .any(|container| container.name == name)
 }
 
 pub(super) fn is_init(pod: &Pod, name: &str) -> bool {
@@ -70,6 +85,12 @@ pub(super) fn pod_policy(pod: &Pod) -> &str {
         .unwrap_or("Always")
 }
 
+/// The container's own policy, or else its pod's.
+pub(super) fn policy<'a>(pod: &'a Pod, name: &str) -> &'a str {
+    let own = find(pod, name).and_then(|container| container.restart_policy.as_deref());
+    own.unwrap_or(pod_policy(pod))
+}
+
 fn rule(container: &Container, code: i32) -> Option<&str> {
     container.restart_policy.as_ref()?;
     let rules = container.restart_policy_rules.as_ref()?;
@@ -103,12 +124,68 @@ pub(super) fn restarts(pod: &Pod, name: &str, code: i32) -> bool {
     }
 }
 
-/// Whether the container ends and starts again for ever, by its script.
+/// What the container's process does, by its arguments.
+fn script(container: &Container) -> Script {
+    Script::parse(container.args.as_deref().unwrap_or_default())
+}
+
+/// Whether the container ends and starts again for ever, by its script, its probes or its first hook.
 pub(super) fn loops(pod: &Pod, name: &str) -> bool {
-    let arguments = find(pod, name).and_then(|container| container.args.as_deref());
-    let script = Script::parse(arguments.unwrap_or_default());
-    let last = script.runs.last().copied().flatten();
+    let Some(container) = find(pod, name) else {
+        return false;
+    };
+    let last = script(container).runs.last().copied().flatten();
     last.is_some_and(|exit| restarts(pod, name, exit.code))
+        || never_starts(container)
+        || fails_for_ever(container, ProbeKind::Liveness)
+}
+
+/// Whether nothing comes after the container, because its start never succeeds.
+pub(super) fn never_starts(container: &Container) -> bool {
+    let is_failure = |words: &[String]| words[1..] == ["exit", "1"];
+    fails_for_ever(container, ProbeKind::Startup) || post_start_command(container).is_some_and(is_failure)
+}
+
+fn fails_for_ever(container: &Container, kind: ProbeKind) -> bool {
+    has_probe(container, kind) && matches!(script(container).health(kind), Health::Bad | Health::Silent)
+}
+
+fn has_probe(container: &Container, kind: ProbeKind) -> bool {
+    match kind {
+        ProbeKind::Startup => container.startup_probe.is_some(),
+        ProbeKind::Readiness => container.readiness_probe.is_some(),
+        ProbeKind::Liveness => container.liveness_probe.is_some(),
+    }
+}
+
+/// Whether a probe of this kind, if there is one, passes sooner or later in this attempt.
+pub(super) fn passes(container: &Container, kind: ProbeKind, attempt: u32) -> bool {
+    !has_probe(container, kind)
+        || match script(container).health(kind) {
+            Health::Good | Health::WarmsUp(_) => true,
+            Health::Bad | Health::Silent => false,
+            Health::BadBefore(good) => attempt >= good,
+        }
+}
+
+fn words(exec: Option<&ExecAction>) -> Option<&[String]> {
+    exec?.command.as_deref().filter(|words| !words.is_empty())
+}
+
+fn post_start_command(container: &Container) -> Option<&[String]> {
+    words(container.lifecycle.as_ref()?.post_start.as_ref()?.exec.as_ref())
+}
+
+/// Its pod is stuck with the container's first hook, for as long as the container runs.
+pub(super) fn post_start_hangs(pod: &Pod, name: &str) -> bool {
+    let command = find(pod, name).and_then(post_start_command);
+    command.is_some_and(|words| words[1..] == ["hang"])
+}
+
+pub(super) fn has_pre_stop_command(pod: &Pod, name: &str) -> bool {
+    let lifecycle = find(pod, name).and_then(|container| container.lifecycle.as_ref());
+    let hook = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+    words(hook.and_then(|hook| hook.exec.as_ref())).is_some()
 }
 
 pub(super) fn grace_seconds(pod: &Pod) -> i64 {
@@ -119,7 +196,14 @@ pub(super) fn grace_seconds(pod: &Pod) -> i64 {
 }
 
 pub(super) fn image<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
-    find(pod, name)?.image.as_deref()
+    let mut ephemeral = ephemeral_containers(pod).iter();
+    match find(pod, name) {
+        Some(container) => container.image.as_deref(),
+        None => ephemeral
+            .find(|container| container.name == name)?
+            .image
+            .as_deref(),
+    }
 }
 
 pub(super) fn uid(pod: &Pod) -> &str {
@@ -146,7 +230,11 @@ pub(super) fn summary(pod: &Pod) -> String {
     let Some(status) = &pod.status else {
         return "no status".to_owned();
     };
-    let lists = [&status.init_container_statuses, &status.container_statuses];
+    let lists = [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
     let containers = lists.into_iter().flatten().flatten().map(|one| {
         let state = one.state.clone().unwrap_or_default();
         let text = match (state.running, state.terminated, state.waiting) {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use rubelet_ports::ProbeKind;
 
 use super::truth::{Instance, State};
 use super::{Checker, rules};
@@ -114,8 +115,28 @@ impl Checker {
                 "its deadline has passed, it is {phase} and {running} containers run"
             ));
         }
+        let mut running = truth.running(uid);
+        if running.any(|instance| rules::post_start_hangs(pod, &instance.name)) {
+            // Nothing happens in such a pod; that it harms nobody else is seen from the others.
+            return Ok(());
+        }
         self.check_statuses(pod, said)?;
+        self.check_ephemeral(pod, said)?;
         self.check_running(pod, said)
+    }
+
+    /// Each ephemeral container was made once, or waits for its image.
+    fn check_ephemeral(&self, pod: &Pod, said: &Pod) -> Result<(), String> {
+        let uid = rules::uid(pod);
+        let had_loss = self.truth.pods.get(uid).is_some_and(|truth| truth.had_loss);
+        for container in rules::ephemeral_containers(pod) {
+            let name = &container.name;
+            let was_made = self.truth.newest_instance(uid, name).is_some();
+            if !was_made && !had_loss && !Self::waits_for_image(said, name) {
+                return Err(format!("the ephemeral container {name} was never created"));
+            }
+        }
+        Ok(())
     }
 
     fn check_complete(&self, pod: &Pod, phase: &str, has_deadline: bool) -> Result<(), String> {
@@ -150,7 +171,11 @@ impl Checker {
 
     fn status<'a>(said: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
         let status = said.status.as_ref()?;
-        let lists = [&status.init_container_statuses, &status.container_statuses];
+        let lists = [
+            &status.init_container_statuses,
+            &status.container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
         lists
             .into_iter()
             .flatten()
@@ -167,11 +192,12 @@ impl Checker {
     /// What is said of each container that runs, and of each that is said to run.
     fn check_statuses(&self, pod: &Pod, said: &Pod) -> Result<(), String> {
         let uid = rules::uid(pod);
-        for container in rules::init_containers(pod)
+        let named = rules::init_containers(pod)
             .iter()
             .chain(rules::regular_containers(pod))
-        {
-            let name = &container.name;
+            .map(|container| &container.name);
+        let ephemeral = rules::ephemeral_containers(pod).iter();
+        for name in named.chain(ephemeral.map(|container| &container.name)) {
             let status = Self::status(said, name).ok_or_else(|| format!("no status of {name}"))?;
             let state = status.state.clone().unwrap_or_default();
             let runs = self.truth.running(uid).find(|instance| instance.name == *name);
@@ -181,9 +207,7 @@ impl Checker {
                     if id != format!("containerd://{}", instance.id) {
                         return Err(format!("{name} is {}, its status says {id}", instance.id));
                     }
-                    if !status.ready && !rules::is_init(pod, name) {
-                        return Err(format!("{name} runs, but is not ready"));
-                    }
+                    self.check_readiness(pod, status, instance)?;
                 }
                 (Some(instance), None) => {
                     return Err(format!(
@@ -196,6 +220,28 @@ impl Checker {
             }
         }
         Ok(())
+    }
+
+    /// A container that runs is ready, unless its probes say otherwise.
+    fn check_readiness(
+        &self,
+        pod: &Pod,
+        status: &ContainerStatus,
+        instance: &Instance,
+    ) -> Result<(), String> {
+        let name = &instance.name;
+        let stays = !rules::is_init(pod, name) || rules::is_sidecar(pod, name);
+        // One that is killed again and again may be in the middle of anything.
+        let Some(container) = rules::find(pod, name).filter(|_| stays && !rules::loops(pod, name)) else {
+            return Ok(());
+        };
+        let mut kinds = [ProbeKind::Startup, ProbeKind::Readiness].into_iter();
+        let is_ready = kinds.all(|kind| rules::passes(container, kind, instance.attempt));
+        match (is_ready, status.ready) {
+            (true, false) => Err(format!("{name} runs, but is not ready")),
+            (false, true) => Err(format!("{name} is ready, but its probes fail")),
+            (true, true) | (false, false) => Ok(()),
+        }
     }
 
     fn check_running(&self, pod: &Pod, said: &Pod) -> Result<(), String> {
@@ -212,6 +258,9 @@ impl Checker {
             }
             if rules::is_sidecar(pod, name) {
                 self.check_runs(pod, said, name)?;
+                if rules::never_starts(container) {
+                    return Ok(());
+                }
             }
         }
         for container in rules::regular_containers(pod) {
@@ -242,7 +291,9 @@ impl Checker {
             };
         };
         match newest.state {
-            State::Running { .. } => self.check_place(pod, newest),
+            State::Running { .. } => self
+                .check_place(pod, newest)
+                .and_then(|()| check_alive(pod, newest)),
             State::Created => Err(format!("{name} {} was never started", newest.id)),
             State::Ended { code, .. } if !rules::restarts(pod, name, code) => Ok(()),
             State::Ended { .. } if newest.ran && rules::loops(pod, name) => Ok(()),
@@ -266,5 +317,23 @@ impl Checker {
             return Err(format!("{} runs in a dead sandbox", instance.id));
         }
         Ok(())
+    }
+}
+
+/// What fails its probes in this attempt has to be gone by now.
+fn check_alive(pod: &Pod, instance: &Instance) -> Result<(), String> {
+    let container = rules::find(pod, &instance.name).filter(|_| !rules::loops(pod, &instance.name));
+    let Some(container) = container else {
+        return Ok(());
+    };
+    let mut kinds = [ProbeKind::Startup, ProbeKind::Liveness].into_iter();
+    match kinds.find(|kind| !rules::passes(container, *kind, instance.attempt)) {
+        Some(kind) => Err(format!(
+            "{} {} fails its {} probe, but runs",
+            instance.name,
+            instance.id,
+            kind.as_str()
+        )),
+        None => Ok(()),
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::handlers::Handled;
 use super::truth::{Told, ToldBy};
 use super::{Checker, rules};
 
@@ -29,6 +30,9 @@ impl Checker {
         truth.lived_at_start = sandboxes.chain(containers).collect();
         for sandbox in truth.sandboxes.values_mut() {
             sandbox.is_late = false;
+        }
+        for instance in truth.instances.values_mut() {
+            instance.handled = Handled::default();
         }
         for (uid, pod) in &mut truth.pods {
             if !pod.is_api && (pod.absent_in_life || !wanted.contains(uid)) {

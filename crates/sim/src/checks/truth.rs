@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::handlers::Handled;
 use super::rules;
 use crate::history::Cause;
 
@@ -46,6 +47,7 @@ pub(super) struct Instance {
     pub(super) state: State,
     pub(super) stops: Vec<StopAsked>,
     pub(super) call_failed: bool,
+    pub(super) handled: Handled,
 }
 
 impl Instance {
@@ -131,6 +133,8 @@ pub(super) struct PodTruth {
     pub(super) terminal: Option<(String, u32)>,
     /// Volumes that are ready to be used.
     pub(super) volumes: BTreeSet<String>,
+    /// Containers whose startup probe has passed, in any instance.
+    pub(super) passed_startup: BTreeSet<String>,
     /// Times of starts in this life, by container.
     pub(super) starts: BTreeMap<String, Vec<Duration>>,
 }
@@ -247,7 +251,7 @@ impl Truth {
 
     /// How the container ended for good, if it did. An instance that was made after that, as for a changed image, is no life of
     /// its own before it starts: until then the phase is that of the end before it.
-    fn ended_for_good(&self, pod: &Pod, name: &str) -> Option<i32> {
+    pub(super) fn ended_for_good(&self, pod: &Pod, name: &str) -> Option<i32> {
         let ids = self.by_age.get(&(rules::uid(pod).to_owned(), name.to_owned()))?;
         let instances = ids.iter().rev().filter_map(|id| self.instances.get(id));
         let newest = instances

@@ -5,6 +5,7 @@
 //! the history.
 
 mod events;
+mod exec;
 mod faults;
 mod images;
 mod process;
@@ -30,10 +31,12 @@ use crate::trace::{Actor, Trace};
 pub use faults::Faults;
 use faults::{Course, Fate};
 pub(crate) use images::is_missing;
-pub use script::{Exit, Script};
+pub use script::{Answer, Exit, Health, PROBE_KINDS, Script, probe_word};
 use state::{Failure, Process, State};
 
 pub(crate) const ENDPOINT: &str = "unix:///sim/runtime.sock";
+
+const EXEC: &str = "ExecSync";
 
 /// The deadline that the adapter gives every call.
 pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(120);
@@ -233,7 +236,10 @@ impl SimRuntime {
         if let Err(failure) = &result {
             let text = format!("<- {method} {about}: {:?}: {}", failure.kind, failure.message);
             self.say(Actor::Runtime, text);
-            self.happened(Fact::CallFailed { subject });
+            // What comes of a command is told apart: it says nothing of the container's start or stop.
+            if method != EXEC {
+                self.happened(Fact::CallFailed { subject });
+            }
         } else if writes {
             self.say(Actor::Runtime, format!("<- {method} {about}"));
         }

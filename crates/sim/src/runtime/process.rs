@@ -35,6 +35,7 @@ impl SimRuntime {
             if has_log {
                 container.process = Process::Running;
                 container.started_at = now;
+                container.running_since = self.inner.executor.elapsed();
             }
             (container.script.run(container.attempt()), has_log)
         };

@@ -96,13 +96,16 @@ impl RuntimeReader for SimRuntime {
                         condition(NETWORK_READY, state.is_network_ready),
                     ],
                 }),
-                runtime_handlers: vec![v1::RuntimeHandler {
-                    name: String::new(),
-                    features: Some(v1::RuntimeHandlerFeatures {
-                        recursive_read_only_mounts: true,
-                        user_namespaces: true,
-                    }),
-                }],
+                // The default can everything, the other one nothing of it.
+                runtime_handlers: [("", true), ("kata", false)]
+                    .map(|(name, is_able)| v1::RuntimeHandler {
+                        name: name.to_owned(),
+                        features: Some(v1::RuntimeHandlerFeatures {
+                            recursive_read_only_mounts: is_able,
+                            user_namespaces: is_able,
+                        }),
+                    })
+                    .to_vec(),
                 ..v1::StatusResponse::default()
             })
         })

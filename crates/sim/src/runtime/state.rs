@@ -65,6 +65,8 @@ pub(super) struct SimContainer {
     pub(super) process: Process,
     pub(super) created_at: i64,
     pub(super) started_at: i64,
+    /// The same on a clock that nobody sets.
+    pub(super) running_since: Duration,
     pub(super) image: SimImage,
     /// Told when the process ends.
     pub(super) ended: Arc<Notify>,

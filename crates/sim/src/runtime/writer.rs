@@ -13,9 +13,6 @@ use super::state::{Failure, Process, Sandbox, SimContainer, container_name, sand
 use super::{CALL_DEADLINE, Call, ENDPOINT, Script, SimRuntime, Work};
 use crate::history::{Ask, Cause, Fact};
 
-/// How often a command that hangs finds out that its container is gone.
-const HANG_LOOK: Duration = Duration::from_secs(5);
-
 fn unimplemented<T>(method: &'static str) -> Result<T, RuntimeError> {
     Err(RuntimeError::new(
         method,
@@ -58,7 +55,8 @@ impl SimRuntime {
                 return Err(Failure::unknown("failed to setup network for sandbox: not ready"));
             }
             if !sandbox.uses_node_network() {
-                let number = state.next_id;
+                // Its own number is nobody else's.
+                let number: u64 = id[1..].parse().unwrap_or(0);
                 sandbox.ip = format!("10.88.{}.{}", number / 250 % 250, number % 250 + 1);
             }
             sandbox.created_at = runtime.wall_nanos();
@@ -99,42 +97,6 @@ impl SimRuntime {
             runtime.emit(id, v1::ContainerEventType::ContainerStoppedEvent);
         }
         Ok(())
-    }
-
-    fn runs(&self, id: &str) -> bool {
-        let state = self.lock();
-        state.containers.get(id).is_some_and(SimContainer::is_running)
-    }
-
-    async fn execute(work: Work, id: String, command: Vec<String>) -> Result<v1::ExecSyncResponse, Failure> {
-        let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        let number = |text: &str| text.parse::<i32>().unwrap_or(0);
-        let exit_code = match words.as_slice() {
-            ["exit", code] => number(code),
-            ["take", millis] => {
-                let millis = u64::from(number(millis).unsigned_abs());
-                work.runtime
-                    .inner
-                    .executor
-                    .sleep(Duration::from_millis(millis))
-                    .await;
-                0
-            }
-            ["hang"] => loop {
-                work.runtime.inner.executor.sleep(HANG_LOOK).await;
-                if !work.runtime.runs(&id) {
-                    return Err(Failure::unknown("the container ended"));
-                }
-            },
-            _ => 0,
-        };
-        if !work.runtime.runs(&id) {
-            return Err(Failure::unknown("cannot exec in a stopped container"));
-        }
-        Ok(v1::ExecSyncResponse {
-            exit_code,
-            ..v1::ExecSyncResponse::default()
-        })
     }
 
     fn forget_container(&self, id: &str) {
@@ -229,6 +191,7 @@ impl SimRuntime {
                         process: Process::Created,
                         created_at: runtime.wall_nanos(),
                         started_at: 0,
+                        running_since: Duration::ZERO,
                         image: image.clone(),
                         ended: Arc::new(Notify::new()),
                         config,
@@ -447,19 +410,13 @@ impl RuntimeWriter for SimRuntime {
         Ok(())
     }
 
-    /// The command is a script of its own: `exit N`, `take MILLISECONDS`, `hang`; anything else ends well at once.
     async fn exec_sync(
         &self,
         container_id: &str,
         command: Vec<String>,
         timeout: Option<Duration>,
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
-        let id = container_id.to_owned();
-        let about = format!("{} {}", self.title(container_id), command.join(" "));
-        let mut call = Call::writing("ExecSync", about, container_id, None);
-        call.deadline = timeout;
-        self.call(call, move |work| Box::pin(Self::execute(work, id, command)))
-            .await
+        self.run_command(container_id, command, timeout).await
     }
 
     async fn exec(&self, _request: v1::ExecRequest) -> Result<String, RuntimeError> {

@@ -20,6 +20,8 @@ pub enum ApiAction {
     ForceDelete,
     /// A new image or grace, or only an annotation.
     Edit,
+    /// Somebody puts an ephemeral container into a pod.
+    Debug,
     LoseStatus,
     /// Somebody else says something in a pod's status.
     Condition {
@@ -56,6 +58,10 @@ impl ApiScenario {
         for _ in 0..dice.between(2, 14) {
             let at = dice.millis(500, limit_ms);
             actions.push((at, roll_action(dice)));
+        }
+        let aside = &mut dice.aside("debug");
+        for _ in 0..aside.below(4) {
+            actions.push((aside.millis(500, limit_ms), ApiAction::Debug));
         }
         actions.sort_by_key(|(at, _)| *at);
         Some(Self { actions })

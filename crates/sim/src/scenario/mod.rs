@@ -3,11 +3,13 @@
 //! Owns the plan of a run. Which pod an action hits is decided when it happens, by the same dice.
 
 mod api;
+mod handlers;
 mod shape;
 
 use std::time::Duration;
 
 pub use api::{ApiAction, ApiScenario};
+pub use handlers::{HookShape, ProbeShape, Way};
 pub use shape::{ContainerShape, PodShape, Rule};
 
 use crate::dice::Dice;
@@ -22,6 +24,7 @@ pub enum CallKind {
     Create,
     Start,
     Stop,
+    Hook,
 }
 
 impl CallKind {
@@ -32,6 +35,7 @@ impl CallKind {
             Self::Create => matches!(ask, Ask::Create { .. }),
             Self::Start => matches!(ask, Ask::Start { .. }),
             Self::Stop => matches!(ask, Ask::Stop { .. }),
+            Self::Hook => matches!(ask, Ask::Hook { .. }),
         }
     }
 }
@@ -162,6 +166,7 @@ fn roll_action(dice: &mut Dice) -> Action {
                 CallKind::Create,
                 CallKind::Start,
                 CallKind::Stop,
+                CallKind::Hook,
             ]),
             down: dice.millis(0, 3000),
         },

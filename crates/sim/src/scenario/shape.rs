@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::handlers::{self, HookShape, ProbeShape};
 use crate::dice::Dice;
 use crate::runtime::{Exit, Script};
 
@@ -23,6 +24,9 @@ pub struct ContainerShape {
     pub script: Script,
     pub restart_policy: Option<&'static str>,
     pub rules: Vec<Rule>,
+    pub probes: Vec<ProbeShape>,
+    pub post_start: Option<HookShape>,
+    pub pre_stop: Option<HookShape>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +89,7 @@ fn script(dice: &mut Dice, last: Option<Exit>) -> Script {
     Script {
         runs,
         on_term: on_term(dice),
+        ..Script::default()
     }
 }
 
@@ -95,6 +100,9 @@ fn container(dice: &mut Dice, name: String, script: Script) -> ContainerShape {
         script,
         restart_policy: None,
         rules: Vec::new(),
+        probes: Vec::new(),
+        post_start: None,
+        pre_stop: None,
     }
 }
 
@@ -143,11 +151,12 @@ impl PodShape {
             let mut one = container(dice, format!("main{index}"), script);
             if dice.percent(12) {
                 add_rules(dice, &mut one);
+                handlers::turn_rules(&mut dice.aside("rules"), &mut one);
             }
             containers.push(one);
         }
         let uid = dice.percent(60).then(|| format!("{number:08x}-sim"));
-        Self {
+        let mut shape = Self {
             name: format!("pod{number}"),
             uid,
             init,
@@ -161,7 +170,16 @@ impl PodShape {
             milli_cpu: *dice.pick(&[0, 0, 0, 500, 500, 1000, 2000]),
             has_volumes: dice.percent(30),
             revision: 0,
-        }
+        };
+        let sidecars = shape.init.iter_mut().filter(|one| one.restart_policy.is_some());
+        let stays = sidecars.chain(&mut shape.containers);
+        handlers::add_handlers(
+            &mut dice.aside("handlers"),
+            stays,
+            shape.host_network,
+            shape.grace_seconds,
+        );
+        shape
     }
 
     /// A pod that is ready within seconds, and stops at once.
@@ -173,6 +191,7 @@ impl PodShape {
                 after: Duration::from_millis(20),
                 code: 0,
             }),
+            ..Script::default()
         };
         let one = |name: &str, last| ContainerShape {
             name: name.to_owned(),
@@ -180,6 +199,9 @@ impl PodShape {
             script: quick(last),
             restart_policy: None,
             rules: Vec::new(),
+            probes: Vec::new(),
+            post_start: None,
+            pre_stop: None,
         };
         let init = dice.percent(50).then(|| {
             one(
@@ -222,7 +244,11 @@ impl PodShape {
                 let image = image(dice);
                 self.containers[place].image = image;
             }
-            1 => self.grace_seconds = *dice.pick(&[1, 5, 30, 60]),
+            1 => {
+                let all = self.init.iter().chain(&self.containers);
+                let least = all.map(handlers::longest_sleep_seconds).max().unwrap_or(0);
+                self.grace_seconds = least.max(*dice.pick(&[1, 5, 30, 60]));
+            }
             _ => {}
         }
     }
@@ -312,5 +338,6 @@ fn container_json(container: &ContainerShape) -> Value {
             })
             .collect();
     }
+    handlers::add_to(&mut value, container);
     value
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{EphemeralContainer, Node, Pod};
 use rubelet_agent::NodeNow;
 use rubelet_lifecycle::status::is_mirror_pod;
 use rubelet_ports::api::PodReader;
@@ -27,6 +27,7 @@ impl World {
         };
         let node = NodeNow {
             object: watch::channel(Some(Arc::new(known_node()))).1,
+            host_ips: Arc::new(node::host_ips()),
             ..NodeNow::standalone()
         };
         let reporter = api.reporter(Arc::new(life.clone()), node.object.clone());
@@ -51,6 +52,7 @@ impl World {
             ApiAction::DeleteWithin { seconds } => self.delete_some(Some(seconds)),
             ApiAction::ForceDelete => self.delete_some(Some(0)),
             ApiAction::Edit => self.edit_api_pod(),
+            ApiAction::Debug => self.debug_api_pod(),
             ApiAction::LoseStatus => {
                 if let (Some(pod), Some(api)) = (self.some_api_pod(), &self.api) {
                     api.lose_status(&uid_of(&pod));
@@ -139,6 +141,43 @@ impl World {
                 container.image = Some("registry.test/app:2".to_owned());
                 *pod.metadata.generation.get_or_insert_default() += 1;
             }
+        });
+    }
+
+    /// A container that runs once, beside the others.
+    fn debug_api_pod(&mut self) {
+        let dice = &mut self.api_dice.aside("debug");
+        let pods = self.own_api_pods();
+        let mut uids: Vec<String> = Vec::new();
+        for pod in pods
+            .iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+        {
+            uids.push(uid_of(pod));
+        }
+        let (Some(api), false) = (&self.api, uids.is_empty()) else {
+            return;
+        };
+        let uid = dice.pick(&uids).clone();
+        let args = *dice.pick(&["runs=forever", "runs=300:0", "runs=4000:1", "runs=5:0"]);
+        let image = *dice.pick(&[
+            "registry.test/tool:1",
+            "registry.test/tool:1",
+            "registry.test/missing:1",
+        ]);
+        self.say(format!("{uid} gets an ephemeral container {args}"));
+        api.change(&uid, |pod| {
+            let spec = pod.spec.get_or_insert_default();
+            let list = spec.ephemeral_containers.get_or_insert_default();
+            list.push(EphemeralContainer {
+                name: format!("debug{}", list.len()),
+                image: Some(image.to_owned()),
+                image_pull_policy: Some("IfNotPresent".to_owned()),
+                command: Some(vec!["/sim".to_owned()]),
+                args: Some(vec![args.to_owned()]),
+                ..EphemeralContainer::default()
+            });
+            *pod.metadata.generation.get_or_insert_default() += 1;
         });
     }
 

@@ -40,6 +40,9 @@ const PROMPT_LIMIT: Duration = Duration::from_secs(60);
 const QUIET_TIME: Duration = Duration::from_secs(200);
 /// The longest grace, the periods of garbage collection, and some.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(600);
+/// How often, and how far apart, rubelet is asked for what it remembers of pods that are gone.
+const FORGET_LOOKS: u32 = 20;
+const FORGET_PAUSE: Duration = Duration::from_secs(10);
 /// How often a question about the whole world is asked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// In the chaos, of calls that make or remove cgroups.
@@ -93,6 +96,7 @@ struct World {
     next_api_number: u32,
     events: EventCollector,
     randomness: SharedDice,
+    dialer_dice: SharedDice,
     checker: Checker,
     rubelet: Option<Rubelet>,
     dice: Dice,
@@ -131,6 +135,7 @@ impl World {
             files.make_directory(Path::new(directory));
         }
         files.place(Path::new("/etc/hosts"), b"127.0.0.1 localhost\n");
+        files.place(Path::new(node::RESOLVER_FILE), b"nameserver 192.0.2.53\n");
         let runtime = SimRuntime::new(
             &executor,
             SharedDice::new(seed, "runtime"),
@@ -158,6 +163,7 @@ impl World {
             http: SimHttp::new(&executor, SharedDice::new(seed, "http"), history.clone()),
             events: EventCollector::new(&executor, trace.clone()),
             randomness: SharedDice::new(seed, "randomness"),
+            dialer_dice: SharedDice::new(seed, "dialer"),
             api: scenario.api.as_ref().map(|_| {
                 let dice = SharedDice::new(seed, "api server");
                 let api = SimApi::new(&executor, dice, history.clone(), trace.clone());
@@ -379,13 +385,30 @@ impl World {
         let until = self.executor.elapsed() + REMOVAL_LIMIT;
         let is_clean = self.run(until, Self::is_clean)?;
         if is_clean {
-            return Ok(());
+            return self.forget_all();
         }
         let mut left = self.leftovers();
         left.extend(self.explanations());
         Err(format!(
             "left behind {REMOVAL_LIMIT:?} after everything was removed:\n  {}",
             left.join("\n  ")
+        ))
+    }
+
+    /// Rubelet's own tables are empty too, a moment later at the latest.
+    fn forget_all(&mut self) -> Check {
+        let mut kept = self.kept();
+        for _ in 0..FORGET_LOOKS {
+            if kept.is_empty() {
+                return Ok(());
+            }
+            let until = self.executor.elapsed() + FORGET_PAUSE;
+            self.run(until, |_| false)?;
+            kept = self.kept();
+        }
+        Err(format!(
+            "rubelet remembers what is gone:\n  {}",
+            kept.join("\n  ")
         ))
     }
 

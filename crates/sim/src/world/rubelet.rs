@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use prometheus::Registry;
 use rubelet_agent::{AgentHandle, AgentMetrics, AgentPorts};
 use rubelet_cgroups::{CgroupPorts, Cgroups};
 use rubelet_images::{Images, ImagesSettings};
-use rubelet_ports::{Clock, NoNodeEvents, PodCgroups, PodView, Spawner};
+use rubelet_ports::{Clock, NoNodeEvents, PodCgroups, PodView, ProbeFiguresReader as _, Spawner};
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 
 use super::{Due, World};
@@ -17,12 +18,23 @@ use crate::executor::{Group, Life, Step};
 use crate::history::Fact;
 use crate::node;
 
+/// How many pods and containers rubelet knows, by the metrics of its census.
+const COUNTS: [&str; 6] = [
+    "kubelet_active_pods",
+    "kubelet_desired_pods",
+    "kubelet_mirror_pods",
+    "kubelet_running_containers",
+    "kubelet_running_pods",
+    "kubelet_working_pods",
+];
 /// Steps that an answer may take.
 const MAX_ANSWER_STEPS: usize = 100_000;
 
 pub(super) struct Rubelet {
     life: Life,
     handle: AgentHandle,
+    probes: Arc<Probes>,
+    registry: Registry,
 }
 
 impl World {
@@ -47,8 +59,10 @@ impl World {
         let settings = node::settings(&self.scenario);
         let volumes = node::volumes(&settings, &clock, &life, events.clone(), &self.volumes);
         let cgroups = self.start_cgroups(&life, &clock);
-        let dialer = Arc::new(SimDialer::new(&self.executor, self.randomness.clone()));
-        let probes = Probes::new(
+        let dialer = SimDialer::new(&self.executor, self.dialer_dice.clone());
+        let dialer = Arc::new(dialer.of_pods(self.runtime.clone(), self.history.clone()));
+        let registry = Registry::new();
+        let probes = Arc::new(Probes::new(
             ProbesSettings::default(),
             ProbesPorts {
                 clock: clock.clone(),
@@ -58,7 +72,7 @@ impl World {
                 dialer: dialer.clone(),
                 events: events.clone(),
             },
-        );
+        ));
         let (api, node_now, reporter) = self.api_ports(&life);
         let ports = AgentPorts {
             clock,
@@ -72,14 +86,14 @@ impl World {
             file_writer: files,
             http: Arc::new(self.http.clone()),
             dialer,
-            probes: Arc::new(probes),
+            probes: probes.clone(),
             events,
             cgroups,
             api,
             objects: None,
             reporter,
             node: node_now,
-            metrics: Arc::new(node::unseen(AgentMetrics::register)),
+            metrics: Arc::new(node::registered(&registry, AgentMetrics::register)),
         };
         let (handle, mut fatal) = rubelet_agent::start(ports, settings);
         let (history, executor) = (self.history.clone(), self.executor.clone());
@@ -92,7 +106,12 @@ impl World {
             }),
         );
         self.watch_rubelet(&life, handle.clone());
-        self.rubelet = Some(Rubelet { life, handle });
+        self.rubelet = Some(Rubelet {
+            life,
+            handle,
+            probes,
+            registry,
+        });
     }
 
     /// The real keeper of the tree on simulated cgroups.
@@ -172,6 +191,33 @@ impl World {
             records
         });
         asked.unwrap_or_default()
+    }
+
+    /// What rubelet still keeps of pods, in words. Waits and flight records go with the pods they belong to.
+    pub(super) fn kept(&mut self) -> Vec<String> {
+        let census = self.ask(|handle| async move { handle.take_census().await.is_ok() });
+        let Some(rubelet) = self.rubelet.as_ref().filter(|_| census == Some(true)) else {
+            return vec!["no answer".to_owned()];
+        };
+        let mut kept = Vec::new();
+        for family in rubelet.registry.gather() {
+            let sum: f64 = family
+                .get_metric()
+                .iter()
+                .map(|one| one.get_gauge().get_value())
+                .sum();
+            if COUNTS.contains(&family.name()) && sum > 0.0 {
+                kept.push(format!("{} is {sum}", family.name()));
+            }
+        }
+        kept.extend(
+            rubelet
+                .probes
+                .figures()
+                .iter()
+                .map(|one| format!("a probe of {}", one.pod)),
+        );
+        kept
     }
 
     /// Asks rubelet something and lets the world go on until the answer is there.

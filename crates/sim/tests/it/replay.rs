@@ -45,5 +45,7 @@ fn what_is_no_record_is_refused() {
         assert!(error.contains(expected), "{error}");
     };
     check("{", "no flight record");
-    check(r#"{"version": 99, "pod": {}, "entries": []}"#, "version 99");
+    let gates = r#"{"containerRestartRules": true, "restartAllContainers": true}"#;
+    let dump = format!(r#"{{"version": 99, "gates": {gates}, "pod": {{}}, "entries": []}}"#);
+    check(&dump, "version 99");
 }

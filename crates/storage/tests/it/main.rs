@@ -64,7 +64,7 @@ fn node() -> StorageNode {
             has_swap_controller: false,
             allocatable,
         },
-        node_ips: vec![std::net::IpAddr::from([192, 0, 2, 1])],
+        host_ips: vec![std::net::IpAddr::from([192, 0, 2, 1])],
         is_selinux_enabled: false,
         gates: StorageGates::default(),
     }

@@ -8,6 +8,7 @@ use super::{statuses, streams};
 pub(super) enum Row {
     OneStart,
     VolumesStart,
+    ProbesStart,
     ManyStart,
     ManyStartCpu,
     OneRestart,
@@ -43,23 +44,38 @@ pub(super) enum Row {
     PortForwarded,
 }
 
+/// As fast as upstream: the same work takes no two runs of one kubelet the same time.
+const AS_UPSTREAM: Limit = Limit::OfUpstream(1.05);
+
 /// How low a figure has to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Limit {
     /// A multiple of the CRI floor of the same run.
     OfFloor(f64),
+    /// A multiple of upstream's figure of the same run.
+    OfUpstream(f64),
     /// A figure in the row's unit.
     AtMost(f64),
     /// Measured for information.
     Free,
 }
 
+/// What a run tells of rubelet in one row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) figure: Option<f64>,
+    /// The same as a multiple of the floor, and of upstream's figure.
+    pub(super) of_floor: Option<f64>,
+    pub(super) of_upstream: Option<f64>,
+}
+
 impl Limit {
-    /// Whether a figure, which is also a multiple of the floor, is low enough; nothing if the run does not tell.
-    pub(super) fn is_reached(self, figure: Option<f64>, of_floor: Option<f64>) -> Option<bool> {
+    /// Whether a figure is low enough; nothing if the run does not tell.
+    pub(super) fn is_reached(self, outcome: Outcome) -> Option<bool> {
         match self {
-            Self::OfFloor(factor) => of_floor.map(|ratio| ratio <= factor),
-            Self::AtMost(value) => figure.map(|figure| figure <= value),
+            Self::OfFloor(factor) => outcome.of_floor.map(|ratio| ratio <= factor),
+            Self::OfUpstream(factor) => outcome.of_upstream.map(|ratio| ratio <= factor),
+            Self::AtMost(value) => outcome.figure.map(|figure| figure <= value),
             Self::Free => None,
         }
     }
@@ -67,9 +83,10 @@ impl Limit {
 
 impl Row {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 35] = [
+    pub(super) const ALL: [Self; 36] = [
         Self::OneStart,
         Self::VolumesStart,
+        Self::ProbesStart,
         Self::ManyStart,
         Self::ManyStartCpu,
         Self::OneRestart,
@@ -110,6 +127,7 @@ impl Row {
         match self {
             Self::OneStart => "one pod, manifest written → Running and Ready on /pods".to_owned(),
             Self::VolumesStart => "… more with five emptyDir and downwardAPI volumes".to_owned(),
+            Self::ProbesStart => "… more with a startup, a readiness and a liveness probe".to_owned(),
             Self::ManyStart => format!("{pods} pods at once, all Running and Ready"),
             Self::ManyStartCpu => format!("CPU of the agent for those {pods} starts"),
             Self::OneRestart => "container killed → its successor runs".to_owned(),
@@ -182,6 +200,7 @@ impl Row {
                 format!("{value:.2} % of a core")
             }
             Self::VolumesStart
+            | Self::ProbesStart
             | Self::RequestsLate
             | Self::RequestsLatest
             | Self::CommandsLate
@@ -205,7 +224,8 @@ impl Row {
             Self::SteadyCpu => Limit::AtMost(1.0),
             Self::Binary => Limit::AtMost(30.0),
             Self::RequestsLate => Limit::AtMost(50.0),
-            Self::VolumesStart => Limit::AtMost(10.0),
+            Self::VolumesStart | Self::ProbesStart => Limit::AtMost(10.0),
+            Self::LogsFollowed | Self::Entered | Self::PortForwarded => AS_UPSTREAM,
             Self::ApiVolumesStart => Limit::AtMost(15.0),
             Self::Statuses => Limit::AtMost(2.0),
             Self::AnonymousIdle
@@ -224,10 +244,7 @@ impl Row {
             | Self::ApiManyStop
             | Self::ApiMemoryIdle
             | Self::ApiMemoryMany
-            | Self::ApiSteadyCpu
-            | Self::LogsFollowed
-            | Self::Entered
-            | Self::PortForwarded => Limit::Free,
+            | Self::ApiSteadyCpu => Limit::Free,
         }
     }
 
@@ -245,7 +262,8 @@ impl Row {
             Self::Binary => Limit::AtMost(20.0),
             Self::RequestsLate => Limit::AtMost(10.0),
             Self::VolumesStart => Limit::AtMost(3.0),
-            Self::AnonymousIdle
+            Self::ProbesStart
+            | Self::AnonymousIdle
             | Self::AnonymousMany
             | Self::ExecToReady
             | Self::RequestsRate
@@ -325,9 +343,16 @@ mod tests {
     #[test]
     fn limits() {
         let check = |limit: Limit, figure: Option<f64>, of_floor: Option<f64>, expected: Option<bool>| {
-            let found = limit.is_reached(figure, of_floor);
-            assert_eq!(found, expected, "{limit:?} {figure:?} {of_floor:?}");
+            let outcome = Outcome {
+                figure,
+                of_floor,
+                of_upstream: Some(1.1),
+            };
+            assert_eq!(limit.is_reached(outcome), expected, "{limit:?} {outcome:?}");
         };
+        check(Limit::OfUpstream(1.1), None, None, Some(true));
+        check(Limit::OfUpstream(1.05), Some(1.0), Some(1.0), Some(false));
+        assert_eq!(AS_UPSTREAM.is_reached(Outcome::default()), None);
         check(Limit::OfFloor(1.5), Some(10.0), Some(1.5), Some(true));
         check(Limit::OfFloor(1.5), Some(1.0), Some(1.6), Some(false));
         check(Limit::OfFloor(1.5), Some(1.0), None, None);

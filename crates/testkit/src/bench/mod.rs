@@ -259,7 +259,7 @@ impl<'a> Bench<'a> {
                 floor::measure_one_by_one(options, self.scope, &mut self.runtime, &mut self.samples).await?;
             }
             for place in &places {
-                let result = self.measure_few(place, with_probes).await;
+                let result = self.measure_few(place, round == 1).await;
                 result.with_context(|| last_words(place))?;
                 self.runtime.remove_everything().await?;
             }
@@ -277,8 +277,8 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The rows of an idle kubelet, of probes, and of one pod.
-    async fn measure_few(&mut self, place: &Place<'_>, with_probes: bool) -> Result<()> {
+    /// The rows of an idle kubelet, of probes in the first round, and of one pod.
+    async fn measure_few(&mut self, place: &Place<'_>, is_first: bool) -> Result<()> {
         let column = place.column();
         let (mut kubelet, ready) = place.start()?;
         kubelet.settle(SETTLING).await?;
@@ -287,7 +287,7 @@ impl<'a> Bench<'a> {
         samples.record(Row::ExecToReady, column, ready.as_secs_f64() * 1e3);
         samples.record(Row::MemoryIdle, column, memory.resident_mib);
         samples.record(Row::AnonymousIdle, column, memory.anonymous_mib);
-        if with_probes {
+        if is_first && self.options.wants(Group::Probes) {
             probes::measure(self.options, &mut kubelet, &mut self.runtime, samples)
                 .await
                 .context("with probes")?;
@@ -297,7 +297,12 @@ impl<'a> Bench<'a> {
             kubelet.settle(SETTLING).await?;
         }
         if self.options.wants(Group::One) {
-            one::measure(&kubelet, &mut self.runtime, samples)
+            let prober = if is_first {
+                Some(Gate::start().await?)
+            } else {
+                None
+            };
+            one::measure(&kubelet, prober.as_ref(), &mut self.runtime, samples)
                 .await
                 .context("with one pod")?;
         }

@@ -7,6 +7,7 @@ use rubelet_wire::cri::v1::ContainerEventType as Event;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::budget::{Mark, Row};
+use super::gate::Gate;
 use super::kubelet::Kubelet;
 use super::pod;
 use super::runtime::{DEADLINE, Runtime, Seen};
@@ -33,8 +34,13 @@ pub(super) const STOP_MARKS: [(Mark, Event, bool); 2] = [
     (Mark::StopSandboxStopped, Event::ContainerStoppedEvent, true),
 ];
 
-/// The three rows, pod by pod.
-pub(super) async fn measure(kubelet: &Kubelet, runtime: &mut Runtime, samples: &mut Samples) -> Result<()> {
+/// The rows, pod by pod; the one of probes if a server for them is given.
+pub(super) async fn measure(
+    kubelet: &Kubelet,
+    prober: Option<&Gate>,
+    runtime: &mut Runtime,
+    samples: &mut Samples,
+) -> Result<()> {
     for number in 0..PODS_PER_ROUND {
         let rest = rest(number);
         let name = format!("one-{number}");
@@ -51,30 +57,40 @@ pub(super) async fn measure(kubelet: &Kubelet, runtime: &mut Runtime, samples: &
             .context("manifest removed")?;
         kubelet.wait_until_gone(&name).await?;
         tokio::time::sleep(rest).await;
-        measure_volumes(kubelet, number, took, runtime, samples)
+        let name = format!("volumes-{number}");
+        let with_volumes = (Row::VolumesStart, pod::manifest_with_volumes(&name));
+        measure_more(kubelet, &name, took, with_volumes, runtime, samples)
             .await
             .context("with volumes")?;
         tokio::time::sleep(rest).await;
+        if let Some(prober) = prober {
+            let name = format!("probes-{number}");
+            let manifest = pod::manifest_with_probes(&name, prober.address());
+            let with_probes = (Row::ProbesStart, manifest);
+            measure_more(kubelet, &name, took, with_probes, runtime, samples)
+                .await
+                .context("with probes")?;
+            tokio::time::sleep(rest).await;
+        }
     }
     Ok(())
 }
 
-/// The start of another pod, which has volumes, beside the one that had none.
-async fn measure_volumes(
+/// The start of another pod, which has more, beside the plain one.
+async fn measure_more(
     kubelet: &Kubelet,
-    number: usize,
+    name: &str,
     plain: Duration,
+    (row, manifest): (Row, String),
     runtime: &mut Runtime,
     samples: &mut Samples,
 ) -> Result<()> {
-    let name = format!("volumes-{number}");
     // Its points in time are not those of the plain pod.
     let mut apart = Samples::new(0);
-    let manifest = pod::manifest_with_volumes(&name);
-    let (_, took) = measure_start(kubelet, &name, &manifest, runtime, &mut apart).await?;
-    samples.record(Row::VolumesStart, kubelet.column(), ms(took) - ms(plain));
-    kubelet.take(&name)?;
-    kubelet.wait_until_gone(&name).await
+    let (_, took) = measure_start(kubelet, name, &manifest, runtime, &mut apart).await?;
+    samples.record(row, kubelet.column(), ms(took) - ms(plain));
+    kubelet.take(name)?;
+    kubelet.wait_until_gone(name).await
 }
 
 /// The pause between the actions on the pod of this number.

@@ -45,6 +45,19 @@ pub(super) fn manifest_with_volumes(name: &str) -> String {
     format!("{:#}\n", with_volumes(name, volumes))
 }
 
+/// The same pod with a probe of each kind; a server on the node answers them.
+pub(super) fn manifest_with_probes(name: &str, server: SocketAddr) -> String {
+    let mut container = container();
+    for kind in ["startupProbe", "readinessProbe", "livenessProbe"] {
+        container[kind] = json!({
+            "httpGet": { "host": server.ip(), "port": server.port(), "path": format!("/{name}/{kind}") },
+            "periodSeconds": 1,
+            "timeoutSeconds": PROBE_SECONDS,
+        });
+    }
+    format!("{:#}\n", with_containers(name, &[container]))
+}
+
 fn with_volumes(name: &str, volumes: Value) -> Value {
     let names = volumes
         .as_array()

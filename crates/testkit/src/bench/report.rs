@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Options;
-use super::budget::{Limit, Mark, Row};
+use super::budget::{Limit, Mark, Outcome, Row};
 use super::machine::Facts;
 use super::samples::{Column, Ratio, Samples};
 
@@ -33,7 +33,16 @@ fn line(samples: &Samples, row: Row) -> Option<String> {
     let (floor, upstream, rubelet) = (cell(Column::Floor), cell(Column::Upstream), cell(Column::Rubelet));
     floor.or(upstream).or(rubelet)?;
     let figure = |value: Option<f64>| value.map_or(NOTHING.to_owned(), |value| row.figure(value));
-    let ratio = |below: Column| samples.ratio(row, below).map_or(NOTHING.to_owned(), ratio_text);
+    let (of_floor, of_upstream) = (
+        samples.ratio(row, Column::Floor),
+        samples.ratio(row, Column::Upstream),
+    );
+    let ratio = |ratio: Option<Ratio>| ratio.map_or(NOTHING.to_owned(), ratio_text);
+    let outcome = Outcome {
+        figure: rubelet,
+        of_floor: of_floor.map(|ratio| ratio.median),
+        of_upstream: of_upstream.map(|ratio| ratio.median),
+    };
     // Upstream's own distance from the floor is half of what a reader wants to know.
     let upstream_text = match (upstream, floor) {
         (Some(theirs), Some(floor)) => format!("{} ({:.2} ×)", row.figure(theirs), theirs / floor),
@@ -44,11 +53,11 @@ fn line(samples: &Samples, row: Row) -> Option<String> {
         row.name(samples.pods()),
         figure(floor),
         figure(rubelet),
-        ratio(Column::Floor),
-        ratio(Column::Upstream),
+        ratio(of_floor),
+        ratio(of_upstream),
         limit(row, row.must()),
         limit(row, row.goal()),
-        verdict(row, rubelet, samples.ratio(row, Column::Floor)),
+        verdict(row, outcome),
     ))
 }
 
@@ -65,14 +74,14 @@ fn ratio_text(ratio: Ratio) -> String {
 fn limit(row: Row, limit: Limit) -> String {
     match limit {
         Limit::OfFloor(factor) => format!("≤ {factor} × floor"),
+        Limit::OfUpstream(factor) => format!("≤ {factor} × upstream"),
         Limit::AtMost(value) => format!("≤ {}", row.figure(value)),
         Limit::Free => NOTHING.to_owned(),
     }
 }
 
-fn verdict(row: Row, rubelet: Option<f64>, of_floor: Option<Ratio>) -> &'static str {
-    let reaches = |limit: Limit| limit.is_reached(rubelet, of_floor.map(|ratio| ratio.median));
-    match (reaches(row.must()), reaches(row.goal())) {
+fn verdict(row: Row, outcome: Outcome) -> &'static str {
+    match (row.must().is_reached(outcome), row.goal().is_reached(outcome)) {
         (Some(true), Some(true)) => "yes, the goal too",
         (Some(true), _) => "yes",
         (Some(false), _) => "**no**",
@@ -141,8 +150,8 @@ const METHOD: &str = "\
   round, for each group of rows, in the other order every second round. Each kubelet starts on empty folders and is left alone for 5 s
   before its first pod. All files are on one file system in memory: a disk remembers for minutes what was removed from it, and whoever
   comes later in a round would pay for that.
-- The ratios are medians of the rounds' ratios, with their range; so are the verdicts of rows whose limit is a multiple of the floor. What
-  slows the machine down for minutes slows all columns of a round.
+- The ratios are medians of the rounds' ratios, with their range; so are the verdicts of rows whose limit is a multiple of the floor or of
+  upstream. What slows the machine down for minutes slows all columns of a round.
 - **CRI floor**: RunPodSandbox, CreateContainer and StartContainer with the configuration that a kubelet sends; StopContainer
   and StopPodSandbox; nothing else. Many pods: the best of several numbers of pods in flight. The floor of a restart is the time from the kill
   through the runtime's event to the return of StartContainer.
@@ -160,6 +169,8 @@ const METHOD: &str = "\
   The server notes when each probe came; late is how much longer than its period a run took, counted from the earliest run of its probe.
 - **Volumes**: beside each single pod another one that also mounts two emptyDirs on disk, one in memory and two downwardAPI
   volumes; the row is the difference of their starts.
+- **With probes**: in the first round, beside each single pod another one whose container has a startup, a readiness and a
+  liveness probe over HTTP, period 1 s, of a server on the node that says yes at once; the row is the difference of their starts.
 - **Through the API server**: a real kube-apiserver with etcd and the controllers that pods need, after all other rows, as it is not free
   of cost at rest. Pods are created with their node's name, from the first request until a watch shows all of them Running and Ready; then the CRI
   must call their containers running too. Deleted: from the first request until the watch shows that all are gone. The many carry what the API
@@ -184,13 +195,12 @@ mod tests {
     #[test]
     fn verdicts() {
         let check = |row, rubelet: f64, of_floor: Option<f64>, expected| {
-            let of_floor = of_floor.map(|median| Ratio {
-                median,
-                lowest: 0.1,
-                highest: 9.0,
-            });
-            let found = verdict(row, Some(rubelet), of_floor);
-            assert_eq!(found, expected, "{row:?} {rubelet} {of_floor:?}");
+            let outcome = Outcome {
+                figure: Some(rubelet),
+                of_floor,
+                of_upstream: of_floor,
+            };
+            assert_eq!(verdict(row, outcome), expected, "{row:?} {outcome:?}");
         };
         check(Row::OneStart, 300.0, Some(1.04), "yes, the goal too");
         check(Row::OneStart, 300.0, Some(1.2), "yes");
@@ -199,6 +209,9 @@ mod tests {
         check(Row::Binary, 31.0, None, "**no**");
         check(Row::ExecToReady, 31.0, None, NOTHING);
         check(Row::ApiVolumesStart, 14.0, None, "yes");
+        check(Row::ProbesStart, 10.1, None, "**no**");
+        check(Row::Entered, 300.0, Some(1.04), "yes");
+        check(Row::LogsFollowed, 300.0, Some(1.06), "**no**");
     }
 
     #[test]

@@ -274,7 +274,12 @@ impl ControlPlane {
 
     /// The same, with something to read.
     pub async fn kubectl_with_input(&self, arguments: &[&str], input: Vec<u8>) -> Result<Output> {
-        let mut command = self.kubectl_command(arguments).await?;
+        let command = self.kubectl_command(arguments).await?;
+        self.run_with_input(command, input).await
+    }
+
+    /// The same for a command that was made ready before.
+    pub async fn run_with_input(&self, mut command: Command, input: Vec<u8>) -> Result<Output> {
         let stdin = if input.is_empty() {
             Stdio::null()
         } else {

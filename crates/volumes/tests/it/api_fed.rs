@@ -250,22 +250,48 @@ fn nobody_is_waited_for_without_end() {
     let bed = Bed::new();
     bed.objects().hold(true);
     let begun = bed.executor.elapsed();
-    let failure = bed.set_up(&pod("u1", api_kinds())).unwrap_err();
+    let hung = Arc::new(pod("u1", api_kinds()));
+    let asked = Arc::clone(&hung);
+    let mut asked = bed.ask(|actor| Box::pin(async move { actor.set_up(asked).await }));
+    let failure = bed
+        .answer_within(&mut asked, Duration::from_secs(130))
+        .unwrap_err();
     assert_eq!(
         failure.message,
-        "MountVolume.SetUp failed for volume \"access\" : [a token of service account \"\": no result within 20 s, \
-        configmap \"settings\": no result within 20 s]; \
-        MountVolume.SetUp failed for volume \"key\" : secret \"keys\": no result within 20 s; \
-        MountVolume.SetUp failed for volume \"map\" : configmap \"settings\": no result within 20 s",
+        "MountVolume.SetUp failed for volume \"access\" : [a token of service account \"\": no result within 120 s, \
+        configmap \"settings\": no result within 120 s]; \
+        MountVolume.SetUp failed for volume \"key\" : secret \"keys\": no result within 120 s; \
+        MountVolume.SetUp failed for volume \"map\" : configmap \"settings\": no result within 120 s",
     );
-    assert!(bed.executor.elapsed() - begun < Duration::from_secs(21));
+    assert!(bed.executor.elapsed() - begun < Duration::from_secs(121));
     let other = pod("u2", all_kinds());
-    let hung = Arc::new(pod("u1", api_kinds()));
     let mut asked = bed.ask(|actor| Box::pin(async move { actor.set_up(hung).await }));
     bed.set_up(&other).unwrap();
-    bed.answer_within(&mut asked, Duration::from_secs(30))
+    bed.answer_within(&mut asked, Duration::from_secs(130))
         .unwrap_err();
     bed.tear_down("u1").unwrap();
+}
+
+#[test]
+fn who_gives_up_asking_does_not_keep_the_end_waiting() {
+    let bed = Bed::new();
+    bed.objects().hold(true);
+    let hung = Arc::new(pod("u1", api_kinds()));
+    let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
+    let mut asked = bed.ask(|actor| {
+        Box::pin(async move {
+            tokio::select! {
+                _ = actor.set_up(hung) => false,
+                _ = given_up => true,
+            }
+        })
+    });
+    bed.pass(Duration::from_secs(1));
+    give_up.send(()).unwrap();
+    assert!(bed.answer_within(&mut asked, Duration::from_secs(1)));
+    let begun = bed.executor.elapsed();
+    bed.tear_down("u1").unwrap();
+    assert!(bed.executor.elapsed() - begun < Duration::from_secs(1));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A simulated machine with the actor on it.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{
-    Clock, EventRecorder, PodEvent, PodObjects, PodOnDisk, PodVolumes, VolumeBatch, VolumeFailure,
+    Clock, EventRecorder, HostIps, PodEvent, PodObjects, PodOnDisk, PodVolumes, VolumeBatch, VolumeFailure,
     VolumeHostReader, VolumeHostWriter, VolumeStepError,
 };
 use rubelet_resources::amounts::MEMORY;
@@ -73,6 +74,22 @@ impl EventRecorder for Events {
     }
 }
 
+/// The node's addresses, which change.
+#[derive(Default)]
+pub(crate) struct Addresses(Mutex<Vec<IpAddr>>);
+
+impl Addresses {
+    pub(crate) fn set(&self, address: &str) {
+        *self.0.lock().unwrap() = vec![address.parse().unwrap()];
+    }
+}
+
+impl HostIps for Addresses {
+    fn host_ips(&self) -> Vec<IpAddr> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
 pub(crate) struct Bed {
     pub(crate) executor: Executor,
     pub(crate) machine: SimVolumes,
@@ -81,6 +98,7 @@ pub(crate) struct Bed {
     pub(crate) life: Life,
     /// Nobody on a node without an API server.
     pub(crate) objects: Option<Arc<FakeObjects>>,
+    pub(crate) addresses: Arc<Addresses>,
     host: Arc<Counted>,
     events: Arc<Events>,
 }
@@ -114,7 +132,8 @@ impl Bed {
             batches: Mutex::default(),
         });
         let events = Arc::new(Events::default());
-        let (life, actor) = start(&executor, &host, &events, objects.as_ref());
+        let addresses = Arc::new(Addresses::default());
+        let (life, actor) = start(&executor, &host, &events, objects.as_ref(), &addresses);
         Self {
             executor,
             machine,
@@ -122,6 +141,7 @@ impl Bed {
             actor,
             life,
             objects,
+            addresses,
             host,
             events,
         }
@@ -131,7 +151,7 @@ impl Bed {
     pub(crate) fn restart(&mut self) {
         self.life.end();
         let objects = self.objects.as_ref();
-        (self.life, self.actor) = start(&self.executor, &self.host, &self.events, objects);
+        (self.life, self.actor) = start(&self.executor, &self.host, &self.events, objects, &self.addresses);
     }
 
     pub(crate) fn objects(&self) -> &FakeObjects {
@@ -230,6 +250,7 @@ fn start(
     host: &Arc<Counted>,
     events: &Arc<Events>,
     objects: Option<&Arc<FakeObjects>>,
+    addresses: &Arc<Addresses>,
 ) -> (Life, Volumes) {
     let life = executor.life();
     let ports = VolumesPorts {
@@ -239,6 +260,7 @@ fn start(
         reader: host.clone(),
         writer: host.clone(),
         objects: objects.map(|objects| Arc::clone(objects) as Arc<dyn PodObjects>),
+        host_ips: addresses.clone(),
         metrics: VolumesMetrics::register(&prometheus::Registry::new()).unwrap(),
     };
     let settings = settings(Path::new(ROOT));
@@ -261,7 +283,7 @@ pub(crate) fn settings(root_dir: &Path) -> VolumesSettings {
                 has_swap_controller: false,
                 allocatable,
             },
-            node_ips: Vec::new(),
+            host_ips: Vec::new(),
             is_selinux_enabled: false,
             gates: StorageGates::default(),
         },

@@ -78,6 +78,7 @@ fn start(root: &Path, objects: &Arc<FakeObjects>, events: &Arc<Events>) -> Volum
         reader: host.clone(),
         writer: host,
         objects: Some(objects.clone()),
+        host_ips: Arc::new(Vec::new()),
         metrics: VolumesMetrics::register(&prometheus::Registry::new()).unwrap(),
     };
     Volumes::new(ports, settings(root))

@@ -44,6 +44,24 @@ fn everything_is_there_and_stays_without_more_work() {
 }
 
 #[test]
+fn files_follow_the_nodes_addresses() {
+    let bed = Bed::new();
+    let item = json!({ "path": "node", "fieldRef": { "fieldPath": "status.hostIP" } });
+    let pod = pod(
+        "u1",
+        json!([{ "name": "info", "downwardAPI": { "items": [item] } }]),
+    );
+    let file = volume("u1", "kubernetes.io~downward-api", "info").join("node");
+    bed.set_up(&pod).unwrap_err();
+    for address in ["10.0.0.1", "10.0.0.2"] {
+        bed.addresses.set(address);
+        bed.pass(Duration::from_secs(10));
+        bed.set_up(&pod).unwrap();
+        assert_eq!(bed.files.content(&file).unwrap(), address.as_bytes());
+    }
+}
+
+#[test]
 fn a_pod_without_volumes_asks_for_nothing() {
     let bed = Bed::new();
     bed.set_up(&pod("u1", json!([]))).unwrap();

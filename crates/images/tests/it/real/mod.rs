@@ -5,8 +5,9 @@ mod garbage;
 mod proxy;
 mod registry;
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -23,6 +24,9 @@ use rubelet_testkit::bare_pod::connect;
 use rubelet_testkit::containerd::{Containerd, Flavour};
 use rubelet_wire::cri::v1;
 use tokio::runtime::Handle;
+use tracing::Dispatch;
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::edges::FakeObjects;
 pub(crate) use crate::small_disk::unique_image;
@@ -30,17 +34,69 @@ pub(crate) use crate::small_disk::unique_image;
 /// Far beyond what anything here takes.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
+/// What pods were told.
 #[derive(Default)]
-struct Forgotten;
+pub(crate) struct Told(Mutex<Vec<String>>);
 
-impl EventRecorder for Forgotten {
-    fn record(&self, _: &Pod, _: PodEvent) {}
+impl EventRecorder for Told {
+    fn record(&self, _: &Pod, event: PodEvent) {
+        self.0
+            .lock()
+            .unwrap()
+            .push(format!("{} {}", event.reason, event.message));
+    }
+}
+
+impl Told {
+    pub(crate) fn text(&self) -> String {
+        self.0.lock().unwrap().join("\n")
+    }
+}
+
+/// What this thread logs, at whatever level.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Log {
+    /// Until the guard is dropped.
+    pub(crate) fn keep(&self) -> (Dispatch, DefaultGuard) {
+        // With a single dispatcher tracing asks the thread that happens to meet an event first, which may be another test's.
+        let second = Dispatch::new(NoSubscriber::default());
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_writer(self.clone())
+            .finish();
+        (second, tracing::subscriber::set_default(subscriber))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
 }
 
 /// A node with its own containerd.
 pub(crate) struct Node {
     pub(crate) objects: Arc<FakeObjects>,
     pub(crate) cri: Arc<CriClient>,
+    pub(crate) events: Arc<Told>,
     pub(crate) containerd: Containerd,
     pub(crate) root_dir: PathBuf,
     pub(crate) scope: Scope,
@@ -56,6 +112,7 @@ impl Node {
         Ok(Self {
             objects: Arc::default(),
             cri,
+            events: Arc::default(),
             containerd,
             root_dir,
             scope,
@@ -99,7 +156,7 @@ impl Node {
             self.cri.clone(),
             self.cri.clone(),
             clock,
-            Arc::new(Forgotten),
+            self.events.clone(),
         )
         .with_credentials(sources)
         .with_progress(self.cri.clone())

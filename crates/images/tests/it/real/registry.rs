@@ -13,7 +13,7 @@ use rubelet_testkit::registry::{Credentials, Registry};
 use serde_json::json;
 
 use crate::edges::pod_request;
-use crate::real::{Node, ensure as ask, unique_image};
+use crate::real::{Log, Node, ensure as ask, unique_image};
 
 const PASSWORD: &str = "a-long-secret";
 
@@ -153,13 +153,18 @@ async fn a_plugin_opens_it_and_a_bad_one_does_not() -> Result<()> {
         ))
     };
     let images = node.images(Some(providers(&format!("echo {PASSWORD} >&2; exit 7"))?))?;
+    let log = Log::default();
+    let kept = log.keep();
     let failure = ask(&images, pod("a", name, "Always", &[])).await.unwrap_err();
-    ensure!(
-        failure
-            .message
-            .contains("credential provider teller: exit status: 7"),
-        "{failure}"
-    );
+    drop(kept);
+    let reason = "credential provider teller: exit status: 7";
+    ensure!(failure.message.contains(reason), "{failure}");
+    let (told, logged) = (node.events.text(), log.text());
+    ensure!(told.contains(reason), "{told}");
+    ensure!(logged.contains("A credential provider gave nothing"), "{logged}");
+    for text in [format!("{failure} {failure:?}"), told, logged] {
+        ensure!(!text.contains(PASSWORD), "{text}");
+    }
     let images = node.images(Some(providers("echo 'no json at all'")?))?;
     let failure = ask(&images, pod("a", name, "Always", &[])).await.unwrap_err();
     ensure!(

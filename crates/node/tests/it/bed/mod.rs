@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::Node;
 use prometheus::Registry;
 use rubelet_model::{HandlerAbilities, Pressure, RuntimeAbilities, RuntimeContact, RuntimeReport};
 use rubelet_node::{
-    AddressSettings, Beginnings, DeclaredFeatureGates, MachineFacts, NodeHandle, NodeInputs, NodeMetrics,
-    NodePorts, NodeSettings, RegistrationSettings, ReportingSettings,
+    AddressSettings, Beginnings, DeclaredFeatureGates, HostIpsPorts, MachineFacts, NodeHandle, NodeHostIps,
+    NodeInputs, NodeMetrics, NodePorts, NodeSettings, RegistrationSettings, ReportingSettings,
 };
 use rubelet_ports::{Clock as _, HostAddresses};
 use rubelet_resources::amounts::Amounts;
@@ -98,6 +98,17 @@ impl Bed {
         };
         let handle = rubelet_node::start(ports, self.settings.clone(), inputs);
         Running { handle, spawner }
+    }
+
+    /// What pods would be told of the node's addresses.
+    pub(crate) fn host_ips(&self, object: watch::Receiver<Option<Arc<Node>>>) -> NodeHostIps {
+        let ports = HostIpsPorts {
+            clock: Arc::new(TestClock(self.start)),
+            spawner: Arc::new(TestSpawner::default()),
+            addresses: Arc::new(self.edges.clone()),
+            object,
+        };
+        NodeHostIps::start(ports, self.settings.addresses.clone(), "n1".to_owned())
     }
 
     /// Lets time pass, counted from the start.

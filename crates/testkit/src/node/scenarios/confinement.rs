@@ -1,8 +1,10 @@
 //! What a container may do and whom it is: privileges, system calls, groups, kernel parameters, users of its own.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use rubelet_ports::RuntimeReader;
 use serde_json::{Value, json};
 
@@ -10,6 +12,7 @@ use super::super::bed::scenarios;
 use super::super::manifest::{Manifest, UNTIL_TERM, pod, shell, with};
 use super::super::{Bed, PodFacts, Scenario};
 use super::{printed, value, wait_until_removed};
+use crate::containerd::Flavour;
 
 pub(super) const ALL: &[Scenario] = scenarios![
     no_new_privileges,
@@ -27,7 +30,7 @@ fn one(name: &str, script: &str, context: Value) -> Manifest {
 }
 
 /// A line of `/proc/self/status` of a container with this security context.
-async fn status_line(bed: &Bed<'_>, name: &str, key: &str, context: Value) -> Result<String> {
+pub(super) async fn status_line(bed: &Bed<'_>, name: &str, key: &str, context: Value) -> Result<String> {
     let script = format!("echo found=$(grep ^{key}: /proc/self/status | cut -f 2)");
     let lines = printed(bed, name, one(name, &script, context)).await?;
     Ok(value(&lines, "found")?.to_owned())
@@ -167,8 +170,25 @@ async fn is_pending(bed: &Bed<'_>, name: &str) -> Result<()> {
 /// On a runtime that has user namespaces, root inside is nobody outside; on others the pod says that it cannot be had.
 async fn users_of_its_own(bed: &Bed<'_>) -> Result<()> {
     let name = "own-users";
+    let main = with(
+        shell("main", UNTIL_TERM),
+        "volumeMounts",
+        json!([
+            { "name": "disk", "mountPath": "/disk" },
+            { "name": "disk", "mountPath": "/part", "subPath": "part" },
+            { "name": "memory", "mountPath": "/memory" },
+            { "name": "info", "mountPath": "/info" },
+        ]),
+    );
+    let items = json!([{ "path": "name", "fieldRef": { "fieldPath": "metadata.name" } }]);
+    let volumes = json!([
+        { "name": "disk", "emptyDir": {} },
+        { "name": "memory", "emptyDir": { "medium": "Memory" } },
+        { "name": "info", "downwardAPI": { "items": items } },
+    ]);
     let manifest = pod(name)
-        .container(shell("main", UNTIL_TERM))
+        .container(main)
+        .spec("volumes", volumes)
         .spec("hostUsers", json!(false));
     bed.node.write(name, &manifest.json())?;
     let status = bed.view.client().status(false).await?;
@@ -178,6 +198,10 @@ async fn users_of_its_own(bed: &Bed<'_>) -> Result<()> {
         .find(|handler| handler.name.is_empty());
     let features = default.and_then(|handler| handler.features).unwrap_or_default();
     if !features.user_namespaces {
+        ensure!(
+            bed.containerd.flavour() == Flavour::Debian,
+            "a newer runtime has them"
+        );
         bed.node
             .wait_for_log(&[
                 name,
@@ -210,7 +234,30 @@ async fn users_of_its_own(bed: &Bed<'_>) -> Result<()> {
     // What the node puts into the container belongs to the container's root.
     let owner = bed.view.exec(&id, &["stat", "-c", "%u", "/etc/hosts"]).await?;
     ensure!(owner.trim() == "0", "/etc/hosts belongs to {owner}");
+    owners_of_volumes(bed, &pod, &id).await?;
     bed.node.remove(name)?;
     // The ids are free again.
     wait_until_removed(&record).await
+}
+
+/// The node keeps volumes as they are for every pod; the container's root sees them as its own.
+async fn owners_of_volumes(bed: &Bed<'_>, pod: &Pod, id: &str) -> Result<()> {
+    let files = ["/disk/made", "/part/made", "/memory/made"];
+    bed.view.exec(id, &[&["touch"][..], &files].concat()).await?;
+    for path in [&files[..], &["/disk", "/part", "/memory", "/info", "/info/name"]].concat() {
+        let owner = bed.view.exec(id, &["stat", "-L", "-c", "%u %g", path]).await?;
+        ensure!(owner == "0 0", "{path} belongs to {owner} inside");
+    }
+    let volumes = bed.node.root_dir().join("pods").join(pod.uid()).join("volumes");
+    for path in [
+        "kubernetes.io~empty-dir/disk/made",
+        "kubernetes.io~empty-dir/disk/part/made",
+        "kubernetes.io~empty-dir/memory/made",
+        "kubernetes.io~downward-api/info/name",
+    ] {
+        let found = fs::metadata(volumes.join(path)).with_context(|| path.to_owned())?;
+        let owner = (found.uid(), found.gid());
+        ensure!(owner == (0, 0), "{path} belongs to {owner:?} outside");
+    }
+    Ok(())
 }

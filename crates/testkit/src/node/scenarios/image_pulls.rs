@@ -1,12 +1,14 @@
 //! Images that are there, are not there, or come late.
 
 use anyhow::{Result, ensure};
+use rubelet_ports::{ImageReader as _, ImageWriter as _};
+use rubelet_wire::cri::v1;
 use serde_json::{Value, json};
 
 use super::super::bed::scenarios;
 use super::super::manifest::{pod, with};
 use super::super::{Bed, PodFacts, Scenario};
-use crate::images;
+use crate::images::{self, ImageArchive};
 use crate::registry::Registry;
 
 pub(super) const ALL: &[Scenario] = scenarios![
@@ -14,6 +16,8 @@ pub(super) const ALL: &[Scenario] = scenarios![
     missing_image_with_never,
     bad_image_name,
     present_image_needs_no_registry,
+    image_removed_underneath_is_pulled_for_the_next_start,
+    image_removed_underneath_stays_away_with_never,
     one_bad_image_does_not_keep_the_other_container_from_running,
 ];
 
@@ -59,11 +63,7 @@ async fn missing_image_comes_once_it_is_pushed(bed: &Bed<'_>) -> Result<()> {
     let registry = Registry::start(bed.scope, None)?;
     bed.containerd.route_registry(registry.host(), registry.host())?;
     // An image of its own: what is known by its digest is pulled in no time, but must be pulled all the same.
-    let archive = images::Image::new("rubelet.test/late:1")
-        .layer(images::busybox_layer()?)
-        .env("PATH", "/bin")
-        .label("for", name)
-        .archive()?;
+    let archive = image_of_its_own("rubelet.test/late:1", name)?;
     let image = format!("{}/late:1", registry.host());
     bed.node.write(
         name,
@@ -105,6 +105,74 @@ async fn present_image_needs_no_registry(bed: &Bed<'_>) -> Result<()> {
         "{:?}",
         pod.container("main")?
     );
+    bed.node.remove(name)
+}
+
+fn image_of_its_own(image: &str, name: &str) -> Result<ImageArchive> {
+    images::Image::new(image)
+        .layer(images::busybox_layer()?)
+        .env("PATH", "/bin")
+        .label("for", name)
+        .archive()
+}
+
+/// Runs a pod, removes its image and kills its container.
+async fn lose_image(bed: &Bed<'_>, name: &str, image: &str, policy: &str) -> Result<String> {
+    bed.node
+        .write(name, &pod(name).container(container(image, policy)).json())?;
+    let id = bed.node.wait_until_ready(name).await?.running_id("main")?;
+    let spec = v1::ImageSpec {
+        image: image.to_owned(),
+        ..v1::ImageSpec::default()
+    };
+    bed.view.client().remove_image(spec).await?;
+    ensure!(!has_image(bed, image).await?, "{image} is still there");
+    bed.view.kill_container(&id).await?;
+    Ok(id)
+}
+
+async fn has_image(bed: &Bed<'_>, image: &str) -> Result<bool> {
+    let spec = v1::ImageSpec {
+        image: image.to_owned(),
+        ..v1::ImageSpec::default()
+    };
+    Ok(bed.view.client().image_status(spec, false).await?.image.is_some())
+}
+
+async fn image_removed_underneath_is_pulled_for_the_next_start(bed: &Bed<'_>) -> Result<()> {
+    let name = "removed-image";
+    let registry = Registry::start(bed.scope, None)?;
+    bed.containerd.route_registry(registry.host(), registry.host())?;
+    registry.push(&image_of_its_own("rubelet.test/removed:1", name)?, "removed:1")?;
+    let image = format!("{}/removed:1", registry.host());
+    let first = lose_image(bed, name, &image, "IfNotPresent").await?;
+    bed.node
+        .wait_for_pod(name, "runs again", |pod| {
+            let second = pod.running_id("main")?;
+            ensure!(second != first, "the container was not killed yet");
+            pod.check_ready()
+        })
+        .await?;
+    ensure!(
+        has_image(bed, &image).await?,
+        "{image} was not pulled, and its container runs"
+    );
+    bed.node.remove(name)
+}
+
+async fn image_removed_underneath_stays_away_with_never(bed: &Bed<'_>) -> Result<()> {
+    let name = "removed-image-never";
+    let image = "rubelet.test/removed-never:1";
+    bed.containerd.import(&image_of_its_own(image, name)?)?;
+    lose_image(bed, name, image, "Never").await?;
+    bed.node
+        .wait_for_pod(name, "waits for its image", |pod| {
+            let (reason, message) = pod.waiting("main")?;
+            ensure!(reason == "ErrImageNeverPull", "it waits for {reason}: {message}");
+            ensure!(message.contains(image), "the message names no image: {message}");
+            Ok(())
+        })
+        .await?;
     bed.node.remove(name)
 }
 

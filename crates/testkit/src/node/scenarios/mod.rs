@@ -12,6 +12,7 @@ mod garbage;
 mod hooks;
 mod image_pulls;
 mod lifecycle;
+mod mounts;
 mod networking;
 mod newer_runtimes;
 mod probes;
@@ -53,6 +54,8 @@ pub const CONFINEMENT: &[Scenario] = confinement::ALL;
 pub const HOOKS: &[Scenario] = hooks::ALL;
 /// Volumes that need no API server.
 pub const VOLUMES: &[Scenario] = volumes::ALL;
+/// Mounts below volumes.
+pub const MOUNTS: &[Scenario] = mounts::ALL;
 /// Startup, readiness and liveness.
 pub const PROBES: &[Scenario] = probes::ALL;
 /// Log files and what is cleaned up.
@@ -70,6 +73,7 @@ pub fn all() -> Vec<Scenario> {
     [
         GARBAGE,
         VOLUMES,
+        MOUNTS,
         RESTARTS,
         TERMINATION,
         HOOKS,

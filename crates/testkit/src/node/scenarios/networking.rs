@@ -11,6 +11,7 @@ use crate::http;
 
 pub(super) const ALL: &[Scenario] = scenarios![
     hostname_and_hosts_file,
+    hostname_of_the_pods_own_choice,
     hosts_file_of_a_host_network_pod,
     dns_of_the_pods_own,
     dns_of_the_cluster,
@@ -47,6 +48,24 @@ async fn hostname_and_hosts_file(bed: &Bed<'_>) -> Result<()> {
     let plain = "plain-hostname";
     let lines = printed(bed, plain, pod(plain).container(shell("main", "hostname"))).await?;
     ensure!(lines == [bed.node.pod_name(plain)], "{lines:?}");
+    Ok(())
+}
+
+/// It stands above everything else that makes a name.
+async fn hostname_of_the_pods_own_choice(bed: &Bed<'_>) -> Result<()> {
+    let name = "hostname-override";
+    let manifest = pod(name)
+        .container(shell("main", "hostname; cat /etc/hosts"))
+        .spec("hostname", json!("custom"))
+        .spec("subdomain", json!("sub"))
+        .spec("hostnameOverride", json!("other.example.test"));
+    let lines = printed(bed, name, manifest).await?;
+    ensure!(lines[0] == "other.example.test", "{lines:?}");
+    ensure!(
+        lines.iter().any(|line| line.ends_with("\tother.example.test")),
+        "{lines:?}"
+    );
+    ensure!(!lines.iter().any(|line| line.contains("custom")), "{lines:?}");
     Ok(())
 }
 

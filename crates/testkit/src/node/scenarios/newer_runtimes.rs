@@ -1,4 +1,5 @@
-//! What containerd 2 knows and containerd 1 does not. The node of these scenarios has the gate `ContainerStopSignals` on.
+//! What containerd 2 knows and containerd 1 does not. The node of these scenarios has the gate `ContainerStopSignals` on
+//! and `seccompDefault`.
 
 use std::fs;
 
@@ -8,12 +9,15 @@ use serde_json::json;
 use super::super::bed::scenarios;
 use super::super::manifest::{pod, shell, with};
 use super::super::{Bed, DEADLINE, PodFacts, Scenario};
+use super::confinement::status_line;
 use super::{printed, value, wait_until_stopped};
 use crate::wait::wait_until;
 
 pub(super) const ALL: &[Scenario] = scenarios![
     groups_of_the_image_are_left_out,
     container_is_stopped_by_the_signal_it_asks_for,
+    system_calls_are_filtered_by_default,
+    proc_is_whole_for_users_of_its_own,
 ];
 
 async fn groups_of_the_image_are_left_out(bed: &Bed<'_>) -> Result<()> {
@@ -61,5 +65,38 @@ async fn container_is_stopped_by_the_signal_it_asks_for(bed: &Bed<'_>) -> Result
     wait_until_stopped(bed, found.uid()).await?;
     let heard = fs::read_to_string(heard.join("heard"))?;
     ensure!(heard == "usr1\n", "{heard}");
+    Ok(())
+}
+
+/// Two is a filter, zero is none.
+async fn system_calls_are_filtered_by_default(bed: &Bed<'_>) -> Result<()> {
+    let unconfined = json!({ "seccompProfile": { "type": "Unconfined" } });
+    for (name, context, expected) in [
+        ("seccomp-by-default", json!({}), "2"),
+        ("seccomp-unconfined", unconfined, "0"),
+        ("seccomp-privileged", json!({ "privileged": true }), "0"),
+    ] {
+        let found = status_line(bed, name, "Seccomp", context).await?;
+        ensure!(found == expected, "{name}: {found}");
+    }
+    Ok(())
+}
+
+/// Nothing is mounted over parts of it.
+async fn proc_is_whole_for_users_of_its_own(bed: &Bed<'_>) -> Result<()> {
+    for (name, kind, is_whole) in [
+        ("proc-unmasked", "Unmasked", true),
+        ("proc-default", "Default", false),
+    ] {
+        let script = "echo covers=$(grep -c ' /proc/' /proc/self/mountinfo)";
+        let container = with(
+            shell("main", script),
+            "securityContext",
+            json!({ "procMount": kind }),
+        );
+        let manifest = pod(name).container(container).spec("hostUsers", json!(false));
+        let lines = printed(bed, name, manifest).await?;
+        ensure!((value(&lines, "covers")? == "0") == is_whole, "{kind}: {lines:?}");
+    }
     Ok(())
 }

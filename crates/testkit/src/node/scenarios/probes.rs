@@ -72,6 +72,16 @@ async fn probed(pod: &Pod, path: &str) -> Result<()> {
     .await
 }
 
+/// Waits until an event of the pod says so in the log, where only ours tells of events by default.
+async fn told(bed: &Bed<'_>, name: &str, words: &[&str]) -> Result<()> {
+    if bed.node.kubelet().is_rubelet() {
+        let pod = bed.node.pod_name(name);
+        let words = [&[pod.as_str()], words].concat();
+        bed.node.wait_for_log(&words).await?;
+    }
+    Ok(())
+}
+
 async fn wait_for_ready(bed: &Bed<'_>, name: &str, container: &str, ready: bool) -> Result<Pod> {
     bed.node
         .wait_for_pod(name, &format!("has {container} ready: {ready}"), |pod| {
@@ -213,15 +223,17 @@ async fn grpc_health_decides_readiness(bed: &Bed<'_>) -> Result<()> {
     let probe = every_second(json!({ "grpc": { "port": 9000, "service": "test" } }));
     // Nobody knows this service.
     let unknown = every_second(json!({ "grpc": { "port": 9000, "service": "other" } }));
+    let without = every_second(json!({ "grpc": { "port": 9000, "service": "unimplemented" } }));
     let manifest = pod(name)
         .container(with(main, "readinessProbe", probe))
-        .container(with(pause("stranger"), "readinessProbe", unknown));
+        .container(with(pause("stranger"), "readinessProbe", unknown))
+        .container(with(pause("without"), "readinessProbe", without));
     bed.node.write(name, &manifest.json())?;
     let is_ready = async |ready: bool| {
         bed.node
             .wait_for_pod(name, &format!("serves: {ready}"), |pod| {
                 ensure!(pod.container("main")?.ready == ready);
-                ensure!(!pod.container("stranger")?.ready);
+                ensure!(!pod.container("stranger")?.ready && !pod.container("without")?.ready);
                 Ok(pod.clone())
             })
             .await
@@ -229,6 +241,8 @@ async fn grpc_health_decides_readiness(bed: &Bed<'_>) -> Result<()> {
     let pod = is_ready(true).await?;
     ask(&pod, "/grpc/off")?;
     is_ready(false).await?;
+    let words = "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): no health here";
+    told(bed, name, &["Unhealthy", words]).await?;
     bed.node.remove(name)
 }
 
@@ -341,5 +355,14 @@ async fn hostile_servers_are_not_ready(bed: &Bed<'_>) -> Result<()> {
             Ok(())
         })
         .await?;
+    told(
+        bed,
+        name,
+        &[
+            "ProbeWarning",
+            "Readiness probe warning: Probe terminated redirects",
+        ],
+    )
+    .await?;
     bed.node.remove(name)
 }

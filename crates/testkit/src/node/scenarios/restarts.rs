@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::super::bed::scenarios;
-use super::super::manifest::{pause, pod, shell, with};
+use super::super::manifest::{UNTIL_TERM, pause, pod, shell, with};
 use super::super::{Bed, PodFacts, Scenario};
 use super::until;
 
@@ -17,6 +17,7 @@ pub(super) const ALL: &[Scenario] = scenarios![
     crash_loop_backs_off_and_keeps_one_dead_container,
     on_failure_runs_to_completion,
     restart_rules_by_exit_code,
+    one_exit_restarts_all_containers,
     never_succeeds,
     never_fails,
     killed_container_has_a_successor,
@@ -125,6 +126,51 @@ async fn restart_rules_by_exit_code(bed: &Bed<'_>) -> Result<()> {
         .spec("hostNetwork", json!(true));
     bed.node.write(name, &manifest.json())?;
     restarted_until_it_works(bed, name, port).await
+}
+
+/// In the same sandbox, the init containers too; what volumes hold stays.
+async fn one_exit_restarts_all_containers(bed: &Bed<'_>) -> Result<()> {
+    let name = "restart-all";
+    let rules =
+        json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [42] } }]);
+    let script = format!(
+        "until test -e /shared/go; do sleep 0.1; done; \
+        mkdir /shared/gone 2>/dev/null && exit 42; {UNTIL_TERM}"
+    );
+    let mount = json!([{ "name": "shared", "mountPath": "/shared" }]);
+    let main = with(shell("main", &script), "restartPolicy", json!("Never"));
+    let main = with(main, "restartPolicyRules", rules);
+    let init = shell("init", "echo begun >> /shared/begun");
+    let manifest = pod(name)
+        .init(with(init, "volumeMounts", mount.clone()))
+        .container(with(main, "volumeMounts", mount))
+        .container(pause("other"))
+        .spec("volumes", json!([{ "name": "shared", "emptyDir": {} }]))
+        .spec("restartPolicy", json!("Never"));
+    bed.node.write(name, &manifest.json())?;
+    let before = bed.node.wait_until_ready(name).await?;
+    let (main, other) = (before.running_id("main")?, before.running_id("other")?);
+    bed.view.exec(&main, &["touch", "/shared/go"]).await?;
+    let after = bed
+        .node
+        .wait_for_pod(name, "runs anew", |pod| {
+            pod.check_ready()?;
+            ensure!(pod.running_id("main")? != main && pod.running_id("other")? != other);
+            Ok(pod.clone())
+        })
+        .await?;
+    let begun = bed
+        .view
+        .exec(&after.running_id("main")?, &["cat", "/shared/begun"])
+        .await?;
+    ensure!(begun == "begun\nbegun", "{begun:?}");
+    for container in ["main", "other"] {
+        let status = after.container(container)?;
+        ensure!(status.restart_count == 1, "{status:?}");
+    }
+    let sandboxes = bed.view.sandboxes().await?;
+    ensure!(sandboxes.iter().filter(|one| one.uid == after.uid()).count() == 1);
+    bed.node.remove(name)
 }
 
 async fn restarted_until_it_works(bed: &Bed<'_>, name: &str, port: u16) -> Result<()> {
