@@ -206,7 +206,9 @@ fn not_yet(later: &Later, method: &Method, rest: &str) -> Answer {
     if !later.methods.is_empty() && !allowed(method.as_str()) {
         return wrong_method(later.methods);
     }
-    let message = format!("rubelet does not support {} yet", later.what);
+    // Some readers of metrics take the text whatever the status is, and try for ever to make sense of it: to them it is a comment.
+    let mark = if later.methods.is_empty() { "# " } else { "" };
+    let message = format!("{mark}rubelet does not support {} yet", later.what);
     error_line(StatusCode::NOT_IMPLEMENTED, &message)
 }
 
