@@ -20,6 +20,7 @@ mod runtime_view;
 pub mod scenarios;
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -280,6 +281,9 @@ impl Node {
         wait_for("only threads whose call hangs are left", DEADLINE, || {
             let states = thread_states(process.pid());
             ensure!(states.chars().all(|state| "ZXD".contains(state)), "{states}");
+            // A busy disk holds others up for a moment too.
+            let socket = self.root_dir().join("rubelet.sock");
+            ensure!(UnixStream::connect(&socket).is_err(), "it still listens");
             Ok(())
         })?;
         self.abandoned.push(process);

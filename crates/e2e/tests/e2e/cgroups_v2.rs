@@ -16,16 +16,10 @@ const MI: i64 = 1 << 20;
 /// The machine sets these aside when it boots.
 pub(crate) const HUGE_PAGES: &str = "hugepages=4";
 
-/// What a node's configuration says about its cgroups; the driver is the one that its runtime has.
+/// What a node's configuration says about its cgroups.
 pub(crate) fn configure(configuration: &mut Value, driver: &str) {
-    // The runtime's own driver counts, so the configuration names the other one.
-    let other = if driver == "systemd" {
-        "cgroupfs"
-    } else {
-        "systemd"
-    };
     let own = json!({
-        "cgroupDriver": other,
+        "cgroupDriver": driver,
         "cgroupsPerQOS": true,
         "failSwapOn": false,
         "memorySwap": { "swapBehavior": "LimitedSwap" },

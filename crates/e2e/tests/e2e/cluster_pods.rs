@@ -49,7 +49,7 @@ const SCENARIOS: &[(&str, Run)] = scenarios![
     failures_tell_no_secret,
     an_ephemeral_container_joins_a_pod,
     a_new_image_restarts_its_container,
-    a_resize_that_does_not_fit_is_told,
+    a_resize_is_answered,
     a_token_is_in_every_pod,
     services_are_in_the_environment,
     commands_run_in_a_container,
@@ -485,7 +485,7 @@ async fn a_new_image_restarts_its_container(cluster: &Cluster<'_>) -> Result<()>
 }
 
 /// More than the node has is never possible, and the pod goes on with what it was let in with.
-async fn a_resize_that_does_not_fit_is_told(cluster: &Cluster<'_>) -> Result<()> {
+async fn a_resize_is_answered(cluster: &Cluster<'_>) -> Result<()> {
     let name = "resized";
     let resources = json!({ "requests": { "cpu": "10m" } });
     cluster
@@ -496,15 +496,16 @@ async fn a_resize_that_does_not_fit_is_told(cluster: &Cluster<'_>) -> Result<()>
         )
         .await?;
     let ready = cluster.wait_until_ready(name).await?;
-    let patch = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "9000" } } }] } });
+    let patch = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "20m" } } }] } });
     cluster
         .pods()
         .patch_subresource("resize", name, &PatchParams::default(), &Patch::Strategic(patch))
         .await?;
     let after = cluster
         .wait_for_pod(name, "the refusal is told", |pod| {
-            let (status, reason, _) = pod.condition("PodResizePending");
+            let (status, reason, message) = pod.condition("PodResizePending");
             ensure!((status, reason) == ("True", "Infeasible"), "{status} {reason}");
+            ensure!(message.contains("not supported yet"), "{message}");
             Ok(pod.clone())
         })
         .await?;
