@@ -14,9 +14,10 @@ use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts};
 use rubelet_testkit::wait::wait_for;
 use serde_json::{Value, json};
 
-const MAX_SIZE_BYTES: u64 = 1 << 20;
-/// About twenty files of that size.
-const LINES: u64 = 400_000;
+/// Large enough that a machine that is busy with other tests has time to rotate before a file has doubled.
+const MAX_SIZE_BYTES: u64 = 4 << 20;
+/// About ten files of that size.
+const LINES: u64 = 800_000;
 
 /// The numbers that a follower gets, until the container has ended, which it does when the last one was seen: a runtime may lose
 /// what is on its way when a container ends.
@@ -110,7 +111,7 @@ fn seconds_between(first: Option<&str>, last: Option<&str>) -> Result<f64> {
 /// No line is lost, on the disk or on its way to the follower, and no file grows to more than twice the limit.
 pub(crate) async fn rotated_and_followed(scope: &Scope, flavour: Flavour, kubelet: Kubelet) -> Result<()> {
     let options = Options::new(kubelet)
-        .with("containerLogMaxSize", json!("1Mi"))
+        .with("containerLogMaxSize", json!(MAX_SIZE_BYTES.to_string()))
         .with("containerLogMaxFiles", json!(100));
     let bed = Bed::start(scope, flavour, options).await?;
     let node = &bed.node;
