@@ -13,12 +13,13 @@ use super::samples::Samples;
 use super::sightings::Pods;
 use super::{Options, SETTLING, pod};
 
-/// Cheap, so that a round has several.
-const PODS_PER_ROUND: usize = 5;
+/// A start takes a few milliseconds more or less each time, and what volumes add is no larger than that.
+const PODS_PER_ROUND: usize = 10;
 /// Between two actions on a pod, at least.
 const REST: Duration = Duration::from_millis(400);
 /// Added to the rest in growing multiples: what happens once a second must not always be met at the same point.
 const SHIFT: Duration = Duration::from_millis(190);
+const SHIFTS: usize = 5;
 /// Before memory is read and everything is deleted.
 const LONG_REST: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
@@ -56,7 +57,7 @@ async fn measure_single(
 ) -> Result<()> {
     let column = kubelet.column();
     for number in 0..PODS_PER_ROUND {
-        let rest = REST + SHIFT * u32::try_from(number).unwrap_or_default();
+        let rest = REST + SHIFT * u32::try_from(number % SHIFTS).unwrap_or_default();
         let name = format!("one-{number}");
         let plain = pod::without_volumes(&name, kubelet.node());
         let (started, ended) = measure_pod(plain, rest, kubelet, cluster, runtime, samples).await?;

@@ -42,7 +42,26 @@ pub(super) async fn measure_one_by_one(
         runtime.remove_everything().await?;
         tokio::time::sleep(one::rest(number)).await;
     }
+    for number in 0..one::PAIRS_PER_ROUND {
+        let plain = BareConfig::prepare(scope, &image_id, &format!("plain-{number}"))?;
+        let plain = time_start(plain, runtime).await?;
+        let mounts = BareConfig::prepare(scope, &image_id, &format!("mounts-{number}"))?;
+        let with_mounts = time_start(mounts.with_volumes(scope)?, runtime).await?;
+        samples.record(Row::VolumesStart, Column::Floor, ms(with_mounts) - ms(plain));
+    }
     Ok(())
+}
+
+/// The time of one start; the pod is gone afterwards.
+async fn time_start(config: BareConfig, runtime: &mut Runtime) -> Result<Duration> {
+    let begin = Instant::now();
+    let pod = start(runtime.client(), config).await?;
+    let took = begin.elapsed();
+    tokio::time::sleep(one::SHORT_REST).await;
+    stop(runtime.client(), &pod.sandbox_id, &pod.container_id).await?;
+    runtime.remove_everything().await?;
+    tokio::time::sleep(one::SHORT_REST).await;
+    Ok(took)
 }
 
 /// The rows of many pods.

@@ -297,14 +297,13 @@ impl<'a> Bench<'a> {
             kubelet.settle(SETTLING).await?;
         }
         if self.options.wants(Group::One) {
-            let prober = if is_first {
-                Some(Gate::start().await?)
-            } else {
-                None
-            };
-            one::measure(&kubelet, prober.as_ref(), &mut self.runtime, samples)
+            one::measure(&kubelet, &mut self.runtime, samples)
                 .await
                 .context("with one pod")?;
+            let prober = Gate::start().await?;
+            one::measure_more(&kubelet, &prober, &mut self.runtime, samples)
+                .await
+                .context("with more in the pod")?;
         }
         kubelet.stop()
     }

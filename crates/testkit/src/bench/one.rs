@@ -1,4 +1,5 @@
-//! The rows of one pod: its manifest is written, its container is killed, its manifest is removed.
+//! The rows of one pod: its manifest is written, its container is killed, its manifest is removed; and how much longer a start
+//! takes with volumes and with probes.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +16,15 @@ use super::samples::{Column, Samples};
 
 /// Cheap, so that a round has several.
 pub(super) const PODS_PER_ROUND: usize = 5;
+/// Starts of pods that have more, beside as many plain ones. A start takes a few milliseconds more or less each time, and the
+/// difference is no larger than that.
+pub(super) const PAIRS_PER_ROUND: usize = 12;
 /// How often is looked while something is about to happen.
 const GLANCE: Duration = Duration::from_millis(1);
 /// Between two actions on a pod, at least.
 const REST: Duration = Duration::from_millis(1000);
+/// Between two starts that are compared.
+pub(super) const SHORT_REST: Duration = Duration::from_millis(300);
 /// Added to the rest in growing multiples: what happens once a second must not always be met at the same point.
 const SHIFT: Duration = Duration::from_millis(190);
 
@@ -34,17 +40,12 @@ pub(super) const STOP_MARKS: [(Mark, Event, bool); 2] = [
     (Mark::StopSandboxStopped, Event::ContainerStoppedEvent, true),
 ];
 
-/// The rows, pod by pod; the one of probes if a server for them is given.
-pub(super) async fn measure(
-    kubelet: &Kubelet,
-    prober: Option<&Gate>,
-    runtime: &mut Runtime,
-    samples: &mut Samples,
-) -> Result<()> {
+/// The rows, pod by pod.
+pub(super) async fn measure(kubelet: &Kubelet, runtime: &mut Runtime, samples: &mut Samples) -> Result<()> {
     for number in 0..PODS_PER_ROUND {
         let rest = rest(number);
         let name = format!("one-{number}");
-        let (first, took) = measure_start(kubelet, &name, &pod::manifest(&name), runtime, samples)
+        let (first, _) = measure_start(kubelet, &name, &pod::manifest(&name), runtime, samples)
             .await
             .context("start")?;
         tokio::time::sleep(rest).await;
@@ -57,40 +58,50 @@ pub(super) async fn measure(
             .context("manifest removed")?;
         kubelet.wait_until_gone(&name).await?;
         tokio::time::sleep(rest).await;
-        let name = format!("volumes-{number}");
-        let with_volumes = (Row::VolumesStart, pod::manifest_with_volumes(&name));
-        measure_more(kubelet, &name, took, with_volumes, runtime, samples)
-            .await
-            .context("with volumes")?;
-        tokio::time::sleep(rest).await;
-        if let Some(prober) = prober {
-            let name = format!("probes-{number}");
-            let manifest = pod::manifest_with_probes(&name, prober.address());
-            let with_probes = (Row::ProbesStart, manifest);
-            measure_more(kubelet, &name, took, with_probes, runtime, samples)
-                .await
-                .context("with probes")?;
-            tokio::time::sleep(rest).await;
-        }
     }
     Ok(())
 }
 
-/// The start of another pod, which has more, beside the plain one.
-async fn measure_more(
+/// How much longer starts take with volumes, and with probes that this server answers.
+pub(super) async fn measure_more(
     kubelet: &Kubelet,
-    name: &str,
-    plain: Duration,
-    (row, manifest): (Row, String),
+    prober: &Gate,
     runtime: &mut Runtime,
     samples: &mut Samples,
 ) -> Result<()> {
-    // Its points in time are not those of the plain pod.
-    let mut apart = Samples::new(0);
-    let (_, took) = measure_start(kubelet, name, &manifest, runtime, &mut apart).await?;
-    samples.record(row, kubelet.column(), ms(took) - ms(plain));
+    for number in 0..PAIRS_PER_ROUND {
+        let name = format!("plain-{number}");
+        let plain = time_start(kubelet, &name, &pod::manifest(&name), runtime).await?;
+        let name = format!("volumes-{number}");
+        let took = time_start(kubelet, &name, &pod::manifest_with_volumes(&name), runtime)
+            .await
+            .context("with volumes")?;
+        samples.record(Row::VolumesStart, kubelet.column(), ms(took) - ms(plain));
+        let name = format!("probes-{number}");
+        let manifest = pod::manifest_with_probes(&name, prober.address());
+        let took = time_start(kubelet, &name, &manifest, runtime)
+            .await
+            .context("with probes")?;
+        samples.record(Row::ProbesStart, kubelet.column(), ms(took) - ms(plain));
+    }
+    Ok(())
+}
+
+/// The time of one start; the pod is gone afterwards.
+async fn time_start(
+    kubelet: &Kubelet,
+    name: &str,
+    manifest: &str,
+    runtime: &mut Runtime,
+) -> Result<Duration> {
+    // Its points in time are not those of the rows of one pod.
+    let mut apart = Samples::unheard();
+    let (_, took) = measure_start(kubelet, name, manifest, runtime, &mut apart).await?;
+    tokio::time::sleep(SHORT_REST).await;
     kubelet.take(name)?;
-    kubelet.wait_until_gone(name).await
+    kubelet.wait_until_gone(name).await?;
+    tokio::time::sleep(SHORT_REST).await;
+    Ok(took)
 }
 
 /// The pause between the actions on the pod of this number.

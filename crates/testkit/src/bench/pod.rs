@@ -21,6 +21,8 @@ const CONTAINER: &str = "main";
 pub(super) const CONFIG_MAP: &str = "settings";
 pub(super) const SECRET: &str = "credentials";
 pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
+/// As many as the pods with volumes have.
+const VOLUMES: usize = 5;
 /// The longest that a probe waits for its answer.
 const PROBE_SECONDS: u64 = 30;
 
@@ -58,6 +60,10 @@ pub(super) fn manifest_with_probes(name: &str, server: SocketAddr) -> String {
     format!("{:#}\n", with_containers(name, &[container]))
 }
 
+fn volume_path(index: usize) -> String {
+    format!("/volumes/{index}")
+}
+
 fn with_volumes(name: &str, volumes: Value) -> Value {
     let names = volumes
         .as_array()
@@ -66,7 +72,7 @@ fn with_volumes(name: &str, volumes: Value) -> Value {
         .map(|volume| volume["name"].clone());
     let mounts: Vec<Value> = names
         .enumerate()
-        .map(|(index, name)| json!({ "name": name, "mountPath": format!("/volumes/{index}") }))
+        .map(|(index, name)| json!({ "name": name, "mountPath": volume_path(index) }))
         .collect();
     let mut container = container();
     container["volumeMounts"] = json!(mounts);
@@ -221,6 +227,20 @@ impl BareConfig {
             ..Default::default()
         };
         Ok(Self { sandbox, container })
+    }
+
+    /// The same with the mounts of five volumes; what is in them was made before.
+    pub(super) fn with_volumes(mut self, scope: &Scope) -> Result<Self> {
+        for index in 0..VOLUMES {
+            let volume = scope.path(&format!("floor/volumes/{index}"));
+            fs::create_dir_all(&volume).with_context(|| format!("create {}", volume.display()))?;
+            self.container.mounts.push(v1::Mount {
+                container_path: volume_path(index),
+                host_path: volume.display().to_string(),
+                ..Default::default()
+            });
+        }
+        Ok(self)
     }
 
     /// The container that follows the first one.

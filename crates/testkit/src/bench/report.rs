@@ -167,10 +167,11 @@ const METHOD: &str = "\
 - **Probes**: measured in the first round only. Ten pods with a server and 25 other containers each, every one of these with a
   readiness and a liveness probe of the pod's server, a third each HTTP, TCP and gRPC, period 1 s; then five containers with a command as probe.
   The server notes when each probe came; late is how much longer than its period a run took, counted from the earliest run of its probe.
-- **Volumes**: beside each single pod another one that also mounts two emptyDirs on disk, one in memory and two downwardAPI
-  volumes; the row is the difference of their starts.
-- **With probes**: in the first round, beside each single pod another one whose container has a startup, a readiness and a
-  liveness probe over HTTP, period 1 s, of a server on the node that says yes at once; the row is the difference of their starts.
+- **Volumes**: twelve pairs of starts a round, of the plain pod and of one that also mounts two emptyDirs on disk, one in memory and two
+  downwardAPI volumes; the row is the difference within a pair. The floor mounts five directories that are there already: what it takes
+  longer for them is the runtime's.
+- **With probes**: beside each of these pairs a pod whose container has a startup, a readiness and a liveness probe over HTTP, period
+  1 s, of a server on the node that says yes at once; the row is the difference to the plain pod.
 - **Through the API server**: a real kube-apiserver with etcd and the controllers that pods need, after all other rows, as it is not free
   of cost at rest. Pods are created with their node's name, from the first request until a watch shows all of them Running and Ready; then the CRI
   must call their containers running too. Deleted: from the first request until the watch shows that all are gone. The many carry what the API

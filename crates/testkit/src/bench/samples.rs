@@ -38,6 +38,8 @@ type Rounds = BTreeMap<usize, Vec<f64>>;
 /// Figures by row and column.
 pub(super) struct Samples {
     pods: usize,
+    /// Whether figures are printed as they come.
+    is_heard: bool,
     round: usize,
     rows: BTreeMap<(Row, Column), Rounds>,
     widths: BTreeMap<(Row, usize), Rounds>,
@@ -50,11 +52,20 @@ impl Samples {
     pub(super) fn new(pods: usize) -> Self {
         Self {
             pods,
+            is_heard: true,
             round: 0,
             rows: BTreeMap::new(),
             widths: BTreeMap::new(),
             marks: BTreeMap::new(),
             notes: BTreeMap::new(),
+        }
+    }
+
+    /// For figures that belong to no row; they are not printed either.
+    pub(super) fn unheard() -> Self {
+        Self {
+            is_heard: false,
+            ..Self::new(0)
         }
     }
 
@@ -70,11 +81,13 @@ impl Samples {
 
     /// Adds a figure to a cell of the table and prints it.
     pub(super) fn record(&mut self, row: Row, column: Column, value: f64) {
-        println!(
-            "bench:   {column}: {}: {}",
-            row.name(self.pods),
-            row.figure(value)
-        );
+        if self.is_heard {
+            println!(
+                "bench:   {column}: {}: {}",
+                row.name(self.pods),
+                row.figure(value)
+            );
+        }
         let rounds = self.rows.entry((row, column)).or_default();
         rounds.entry(self.round).or_default().push(value);
     }
