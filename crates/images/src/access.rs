@@ -50,8 +50,14 @@ impl Images {
         }
     }
 
-    /// As [`Self::may_use`], as far as it can be told without running a program. Only a yes is counted: after a no, `may_use` is asked.
-    pub(crate) async fn may_use_at_once(&self, request: &ImageRequest, present: &PresentImage) -> bool {
+    /// As [`Self::may_use`], with credentials that are known already, or else those that can be had without running a program. Only a yes
+    /// is counted: after a no, `may_use` or the registry is asked.
+    pub(crate) async fn may_use_at_once(
+        &self,
+        request: &ImageRequest,
+        present: &PresentImage,
+        known: Option<&[Candidate]>,
+    ) -> bool {
         let Some(records) = &self.records else {
             return true;
         };
@@ -64,50 +70,24 @@ impl Images {
             Access::MustPull | Access::Unknown => return false,
             Access::Compare(grants) => grants,
         };
-        let found = self
-            .credentials
-            .find_at_hand(&repository(image), &request.pod)
-            .await;
-        match found {
-            Ok(found) => {
-                let fits = records.compare(image, &present.image_ref, &grants, &found.candidates);
-                let fits = fits.await;
-                if fits {
-                    self.count(|metrics| metrics.checked(compared(true)));
+        let found;
+        let candidates: &[Candidate] = match known {
+            Some(known) => known,
+            None => {
+                let repository = repository(image);
+                found = self.credentials.find_at_hand(&repository, &request.pod).await;
+                match &found {
+                    Ok(found) => &found.candidates,
+                    Err(_) => return false,
                 }
-                fits
             }
-            Err(_) => false,
-        }
-    }
-
-    /// As [`Self::may_use`], with credentials that are known already. Only a yes is counted.
-    pub(crate) async fn may_use_with(
-        &self,
-        request: &ImageRequest,
-        present: &PresentImage,
-        candidates: &[Candidate],
-    ) -> bool {
-        let Some(records) = &self.records else {
-            return true;
         };
-        let image = image_of(request);
-        match records.access(image, &present.image_ref).await {
-            granted @ (Access::Exempt | Access::Granted) => {
-                self.checked(&granted);
-                true
-            }
-            Access::MustPull | Access::Unknown => false,
-            Access::Compare(grants) => {
-                let fits = records
-                    .compare(image, &present.image_ref, &grants, candidates)
-                    .await;
-                if fits {
-                    self.count(|metrics| metrics.checked(compared(true)));
-                }
-                fits
-            }
+        let fits = records.compare(image, &present.image_ref, &grants, candidates);
+        let fits = fits.await;
+        if fits {
+            self.count(|metrics| metrics.checked(compared(true)));
         }
+        fits
     }
 
     fn checked(&self, access: &Access) {

@@ -254,7 +254,7 @@ impl Images {
             Ok(Landed::Pulled(pulled)) => {
                 if let Some(intent) = intent {
                     let used = pulled.used.and_then(|number| found.candidates.get(number));
-                    intent.pulled(&pulled.image_ref, used).await;
+                    intent.pulled(&pulled.references(), used).await;
                 }
                 let with_waiting = self.clock.moment().since(asked_at);
                 let size_bytes = match &pulled.status {
@@ -290,7 +290,9 @@ impl Images {
                 Arrival::Meanwhile(image) => image,
             };
             if let Some(present) = present_image(image)
-                && self.may_use_with(request, &present, &pull.candidates).await
+                && self
+                    .may_use_at_once(request, &present, Some(&pull.candidates))
+                    .await
             {
                 return Ok(Landed::Present(present));
             }
@@ -403,7 +405,8 @@ impl ImageProvider for Images {
         let spec = image_spec(request).ok()?;
         let answer = self.reader.image_status(spec, false).await.ok()?;
         let present = answer.image.and_then(present_image)?;
-        self.may_use_at_once(request, &present).await.then_some(present)
+        let may_use = self.may_use_at_once(request, &present, None).await;
+        may_use.then_some(present)
     }
 
     fn record_present(&self, request: &ImageRequest) {

@@ -12,7 +12,7 @@
 //!                                                        └ no ─► rate ─► pull ─► the place is free once everybody has noted it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +57,15 @@ pub(crate) struct Pulled {
     pub(crate) used: Option<usize>,
     /// Kept until all who waited have noted the pull, so that whoever comes next finds what they know.
     _place: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl Pulled {
+    /// What the image is known by from now on: most runtimes answer a pull with its id, some with a digest.
+    pub(crate) fn references(&self) -> BTreeSet<&str> {
+        let found = self.status.as_ref().ok().and_then(Option::as_ref);
+        let id = found.map(|image| image.id.as_str()).filter(|id| !id.is_empty());
+        [self.image_ref.as_str()].into_iter().chain(id).collect()
+    }
 }
 
 /// How an image came.

@@ -1,7 +1,7 @@
 //! What a request for an image says, and what the runtime's answer means for it.
 
 use rubelet_model::observation::PodUid;
-use rubelet_ports::{ImageRequest, PresentImage};
+use rubelet_ports::{ImageReader, ImageRequest, PresentImage, RuntimeError};
 use rubelet_wire::cri::v1;
 
 use crate::reference::{ReferenceError, with_default_tag};
@@ -59,4 +59,17 @@ pub(crate) fn user_of(image: v1::Image) -> (Option<i64>, String) {
         Some(uid) => (Some(uid.value), String::new()),
         None => (None, image.username),
     }
+}
+
+/// What the runtime calls the image that this name means; `None` when it is not there. A name that is none stands for nothing.
+pub(crate) async fn image_id(reader: &dyn ImageReader, name: &str) -> Result<Option<String>, RuntimeError> {
+    let Ok(image) = with_default_tag(name) else {
+        return Ok(None);
+    };
+    let spec = v1::ImageSpec {
+        image,
+        ..v1::ImageSpec::default()
+    };
+    let answer = reader.image_status(spec, false).await?;
+    Ok(answer.image.map(|image| image.id).filter(|id| !id.is_empty()))
 }

@@ -32,7 +32,7 @@ const MIN_PACE: Duration = Duration::from_millis(5);
 const MAX_PACE: Duration = Duration::from_secs(1);
 /// Containers whose log is asked for at a time.
 const QUESTIONS_IN_FLIGHT: usize = 4;
-/// How long the end waits for what is under way.
+/// How long the end waits for rotations that have begun.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 const LINKS_DIR_MODE: u32 = 0o755;
 
@@ -58,18 +58,30 @@ pub struct RotationPorts {
     pub log_writer: Arc<dyn LogFileWriter>,
 }
 
-/// Dropping it ends the rotation; what is under way comes to its end.
+/// Dropping it ends the rotation. Logs that are put away already still get their new file.
 pub struct RotationHandle {
-    _stop: oneshot::Sender<()>,
+    stop: oneshot::Sender<()>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl RotationHandle {
+    /// Ends the rotation and waits for that, which takes a few seconds at most.
+    pub async fn stop(self) {
+        drop(self.stop);
+        // Nothing is ever sent: the other side goes with the task.
+        let _ = self.ended.await;
+    }
 }
 
 #[must_use]
 pub fn start(ports: RotationPorts, settings: RotationSettings) -> RotationHandle {
     let (stop, stopped) = oneshot::channel();
+    let (ending, ended) = oneshot::channel();
     let spawner = Arc::clone(&ports.spawner);
     let keeper = Keeper::new(ports, settings);
-    spawner.spawn("log rotation", keeper.run(stopped).boxed());
-    RotationHandle { _stop: stop }
+    let run = keeper.run(stopped).map(move |()| drop(ending));
+    spawner.spawn("log rotation", run.boxed());
+    RotationHandle { stop, ended }
 }
 
 /// What a log is waiting for.
@@ -83,12 +95,22 @@ enum State {
     Resting,
 }
 
+/// What is being done beside a log. Two of these at a time would take each other's files away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Tidying {
+    Nothing,
+    Looking {
+        /// A rotation has come meanwhile.
+        again: bool,
+    },
+    Compressing(String),
+}
+
 struct Tracked {
     log: Log,
     state: State,
     watch: Option<AbortHandle>,
-    /// The file that is being compressed.
-    compressing: Option<String>,
+    tidying: Tidying,
     /// In the next interval: a file was still written, or something failed.
     is_untidy: bool,
     complaint: Complaint,
@@ -135,6 +157,8 @@ struct Keeper {
     passed_over: BTreeSet<String>,
     due: VecDeque<String>,
     rotating: usize,
+    /// Logs that were put away and that the runtime is asked to open anew.
+    reopening: usize,
     untidy: VecDeque<String>,
     tidying: usize,
     /// Whether logs of containers that ended while nobody looked were asked for.
@@ -162,6 +186,7 @@ impl Keeper {
             passed_over: BTreeSet::new(),
             due: VecDeque::new(),
             rotating: 0,
+            reopening: 0,
             untidy: VecDeque::new(),
             tidying: 0,
             is_restored: false,
@@ -204,9 +229,20 @@ impl Keeper {
                 }
             }
         }
-        let rest = async { while self.works.next().await.is_some() {} };
-        if within(self.ports.clock.as_ref(), STOP_LIMIT, rest).await.is_err() {
-            tracing::warn!("Work on logs is left behind");
+        let clock = Arc::clone(&self.ports.clock);
+        if within(clock.as_ref(), STOP_LIMIT, self.finish()).await.is_err() {
+            tracing::warn!("Logs that were put away are not opened anew; the next start does it");
+        }
+    }
+
+    /// Brings rotations that have begun to their end. All else may be left behind at any step.
+    async fn finish(&mut self) {
+        while self.rotating + self.reopening > 0 {
+            match self.works.next().await {
+                Some(done @ (Done::PutAway { .. } | Done::Rotated { .. })) => self.settle(done),
+                Some(_) => {}
+                None => return,
+            }
         }
     }
 
@@ -270,7 +306,10 @@ impl Keeper {
     fn begin_rotation(&mut self, id: &str) {
         let Some(tracked) = self.logs.get(id) else { return };
         let (ports, log) = (self.ports.clone(), tracked.log.clone());
-        let compressing = tracked.compressing.clone();
+        let compressing = match &tracked.tidying {
+            Tidying::Compressing(file) => Some(file.clone()),
+            Tidying::Nothing | Tidying::Looking { .. } => None,
+        };
         let (size, files) = (self.settings.max_size_bytes, self.settings.max_files);
         self.rotating += 1;
         let work = async move {
@@ -292,6 +331,7 @@ impl Keeper {
         };
         let Some(tracked) = self.logs.get(id) else { return };
         let (ports, log) = (self.ports.clone(), tracked.log.clone());
+        self.reopening += 1;
         let work = async move {
             let result = reopen(&ports, &log, away.as_deref()).await;
             Done::Rotated { id: log.id, result }
@@ -311,7 +351,10 @@ impl Keeper {
             }
             Done::Restored(result) => self.is_restored = result.is_ok(),
             Done::PutAway { id, result } => self.put_away(&id, result),
-            Done::Rotated { id, result } => self.rotated(&id, result),
+            Done::Rotated { id, result } => {
+                self.reopening -= 1;
+                self.rotated(&id, result);
+            }
             Done::Tidied { id, next } => self.tidied(id, next),
             Done::Compressed { id, result } => self.compressed(id, result),
         }

@@ -103,7 +103,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
 
     let mut started = tokio::select! {
         biased;
-        // Dropping the start-up half-way leaves nothing behind: it only reads.
+        // The process ends now, so that whatever the start-up has begun ends with it; no pod was touched yet.
         signal = signals.next() => {
             tracing::info!(signal, "Stopped during start-up");
             return Ok(());
@@ -134,9 +134,15 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
         .stopping()
         .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
     keep_alive.abort();
-    drop((started.rotation, started.image_garbage));
+    drop(started.image_garbage);
+    let rotation = started.rotation;
+    let last_rotations = async {
+        if let Some(rotation) = rotation {
+            rotation.stop().await;
+        }
+    };
     // With the server goes the last handle of the agent, which ends then; its pods go on.
-    let work = async { tokio::join!(keep_alive, started.server.stop()) };
+    let work = async { tokio::join!(keep_alive, started.server.stop(), last_rotations) };
     match drain(work, signals.next(), DRAIN_DEADLINE).await {
         Drained::InTime => {}
         Drained::TooLate => tracing::warn!("The drain deadline has passed; what is under way is left behind"),

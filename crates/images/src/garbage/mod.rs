@@ -35,6 +35,7 @@ use crate::garbage::space::{NoCapacity, judge, not_enough};
 use crate::metrics::{ImagesMetrics, Removed};
 use crate::records::PullRecords;
 use crate::reference::with_default_tag;
+use crate::request::image_id;
 use crate::words::runtime_errors;
 
 pub use crate::garbage::holders::{HeldImage, ImageHolders, NodeHolders};
@@ -380,12 +381,7 @@ impl Collector {
         if let Some(id) = needs.ids.get(&name) {
             return Ok(Some(id.clone()));
         }
-        let spec = v1::ImageSpec {
-            image: name.clone(),
-            ..v1::ImageSpec::default()
-        };
-        let answer = self.ports.reader.image_status(spec, false).await?;
-        let id = answer.image.map(|image| image.id).filter(|id| !id.is_empty());
+        let id = image_id(self.ports.reader.as_ref(), &name).await?;
         if let Some(id) = &id {
             needs.ids.insert(name, id.clone());
         }

@@ -227,11 +227,15 @@ pub(crate) struct Intent {
 }
 
 impl Intent {
-    pub(crate) async fn pulled(self, image_ref: &str, used: Option<&Candidate>) {
-        if let Err(error) = self.store.record(&self.image, image_ref, &Grants::of(used)).await {
-            // The intent stays, so that the image still counts as pulled by us.
-            tracing::warn!(%error, image = self.image, "Cannot write the record of a pull");
-            return;
+    /// `image_refs`: whatever the image may be asked for by.
+    pub(crate) async fn pulled(self, image_refs: &BTreeSet<&str>, used: Option<&Candidate>) {
+        let grants = Grants::of(used);
+        for image_ref in image_refs {
+            if let Err(error) = self.store.record(&self.image, image_ref, &grants).await {
+                // The intent stays, so that the image still counts as pulled by us.
+                tracing::warn!(%error, image = self.image, "Cannot write the record of a pull");
+                return;
+            }
         }
         if let Some(contents) = self.store.contents.get() {
             unpoisoned(contents).doubtful.remove(&file_name(&self.image));

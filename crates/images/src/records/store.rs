@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use rubelet_ports::{Complaint, FileError};
-use rubelet_wire::cri::v1;
 use tokio::sync::OnceCell;
 
 use crate::metrics::ImagesMetrics;
@@ -17,7 +16,8 @@ use crate::pulls::unpoisoned;
 use crate::records::RecordsPorts;
 use crate::records::record::{Grants, PulledRecord, decode_intent, encode_intent, file_name, is_file_name};
 use crate::records::verification::VerificationPolicy;
-use crate::reference::{with_default_tag, without_tag};
+use crate::reference::without_tag;
+use crate::request::image_id;
 
 const DIRECTORY_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;
@@ -165,7 +165,7 @@ impl Store {
     async fn settle_all(&self, contents: &mut Contents) {
         let images: Vec<String> = contents.intents.keys().cloned().collect();
         for image in images {
-            let Ok(present) = self.present(&image).await else {
+            let Ok(present) = image_id(self.ports.images.as_ref(), &image).await else {
                 contents.doubtful.insert(file_name(&image));
                 continue;
             };
@@ -188,19 +188,6 @@ impl Store {
         }
     }
 
-    /// The reference of the image, if it is there.
-    async fn present(&self, image: &str) -> Result<Option<String>, ()> {
-        let Ok(image) = with_default_tag(image) else {
-            return Ok(None);
-        };
-        let spec = v1::ImageSpec {
-            image,
-            ..v1::ImageSpec::default()
-        };
-        let answer = self.ports.images.image_status(spec, false).await.map_err(drop)?;
-        Ok(answer.image.map(|image| image.id).filter(|id| !id.is_empty()))
-    }
-
     /// Notes further grants. Nothing is written when nothing is new.
     pub(crate) async fn record(
         &self,
@@ -218,6 +205,10 @@ impl Store {
             None => empty.with(without_tag(image), grants, now).or(Some(empty)),
         };
         let Some(grown) = grown else {
+            // A list that was made before this moment does not know that the image is there.
+            if let Some(record) = unpoisoned(contents).records.get_mut(image_ref) {
+                Arc::make_mut(record).updated_at = now;
+            }
             return Ok(());
         };
         let name = file_name(image_ref);
@@ -265,7 +256,7 @@ impl Store {
         if unpoisoned(contents).intents.get(&image) != Some(&0) {
             return;
         }
-        let Ok(present) = self.present(&image).await else {
+        let Ok(present) = image_id(self.ports.images.as_ref(), &image).await else {
             return;
         };
         if let Some(image_ref) = present

@@ -65,6 +65,8 @@ struct ServiceState {
     pull_error: Option<RuntimeError>,
     /// The status of a pulled image cannot be had.
     blind_after_pull: bool,
+    /// Pulls are answered with something else than the image's id.
+    answers_with_digests: bool,
     pulled: Vec<v1::ImageSpec>,
     sandboxes: Vec<Option<v1::PodSandboxConfig>>,
     /// Images that need one of these passwords.
@@ -104,6 +106,10 @@ impl FakeService {
 
     pub(crate) fn hide_status_after_pull(&self) {
         self.with(|state| state.blind_after_pull = true);
+    }
+
+    pub(crate) fn answer_with_digests(&self) {
+        self.with(|state| state.answers_with_digests = true);
     }
 
     pub(crate) fn pulls(&self) -> Vec<String> {
@@ -227,7 +233,10 @@ impl ImageWriter for FakeService {
             }
             let id = found.id.clone();
             state.images.insert(image.image, found);
-            Ok(id)
+            Ok(match state.answers_with_digests {
+                true => format!("digest of {id}"),
+                false => id,
+            })
         })
     }
 

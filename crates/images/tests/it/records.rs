@@ -463,3 +463,30 @@ fn records_of_images_that_are_gone_go_too() {
     place.bench.service.remove("open:1");
     assert_eq!(pass(), 1);
 }
+
+#[test]
+fn an_image_that_came_back_keeps_its_record() {
+    let disk = Disk::new();
+    let place = disk.start("NeverVerifyPreloadedImages");
+    assert_eq!(ask(&place, pod("a", IMAGE, &["login"])), PULLED_NOW);
+    place.bench.clock.advance(Duration::from_secs(5));
+    place.bench.service.remove(IMAGE);
+    let listed_at = place.bench.clock.now();
+    place.bench.clock.advance(Duration::from_secs(1));
+    // The same pod pulls it again before the records are looked through: nothing new is to be noted.
+    assert_eq!(ask(&place, pod("a", IMAGE, &["login"])), PULLED_NOW);
+    let none = BTreeSet::new();
+    place.records.prune(&none, listed_at).now_or_never().unwrap();
+    assert_eq!(ask(&place, pod("d", IMAGE, &[])), DENIED);
+    assert_eq!(ask(&place, pod("a", IMAGE, &["login"])), THERE);
+}
+
+#[test]
+fn an_image_is_found_again_whatever_the_runtime_called_it_when_it_came() {
+    let disk = Disk::new();
+    let place = disk.start("NeverVerifyPreloadedImages");
+    place.bench.service.answer_with_digests();
+    assert_eq!(ask(&place, pod("a", IMAGE, &["login"])), PULLED_NOW);
+    assert_eq!(ask(&place, pod("d", IMAGE, &[])), DENIED);
+    assert_eq!(ask(&place, pod("b", IMAGE, &["login"])), THERE);
+}

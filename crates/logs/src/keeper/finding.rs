@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use rubelet_ports::{Complaint, RuntimeError};
 
-use super::{Done, Keeper, State, Tracked};
+use super::{Done, Keeper, State, Tidying, Tracked};
 use crate::containers::RunningContainer;
 use crate::rotation::Log;
 
@@ -37,7 +37,8 @@ impl Keeper {
         };
         self.list_complaint.end();
         self.logs.retain(|id, tracked| {
-            let stays = running.contains_key(id) || tracked.state == State::Due || tracked.is_untidy;
+            let is_worked_on = tracked.state == State::Due || tracked.tidying != Tidying::Nothing;
+            let stays = running.contains_key(id) || is_worked_on || tracked.is_untidy;
             if let Some(watch) = tracked.watch.take_if(|_| !stays) {
                 watch.abort();
             }
@@ -131,7 +132,7 @@ impl Keeper {
             log,
             state: State::Watched,
             watch: None,
-            compressing: None,
+            tidying: Tidying::Nothing,
             is_untidy: false,
             complaint: Complaint::default(),
         };

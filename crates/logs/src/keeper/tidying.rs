@@ -4,15 +4,22 @@
 
 use futures_util::future::FutureExt;
 
-use super::{Done, Keeper};
+use super::{Done, Keeper, Tidying};
 use crate::rotation::{RotationError, compress, plan_tidying};
 
 impl Keeper {
     pub(super) fn begin_tidying(&mut self, id: String) {
-        let Some(tracked) = self.logs.get(&id) else { return };
-        if tracked.compressing.is_some() {
-            // Its end looks again.
+        let Some(tracked) = self.logs.get_mut(&id) else {
             return;
+        };
+        match &mut tracked.tidying {
+            Tidying::Nothing => tracked.tidying = Tidying::Looking { again: false },
+            Tidying::Looking { again } => {
+                *again = true;
+                return;
+            }
+            // Its end looks again.
+            Tidying::Compressing(_) => return,
         }
         let (ports, log) = (self.ports.clone(), tracked.log.clone());
         self.tidying += 1;
@@ -24,23 +31,28 @@ impl Keeper {
     }
 
     pub(super) fn tidied(&mut self, id: String, next: Result<Option<String>, RotationError>) {
-        let file = match next {
-            Ok(Some(file)) => file,
-            Ok(None) => {
-                self.tidying -= 1;
-                return;
-            }
-            Err(error) => {
-                self.tidying -= 1;
-                self.tidy_later(&id);
-                return self.complain(&id, &error, "Rotated logs cannot be tidied up");
-            }
-        };
         let Some(tracked) = self.logs.get_mut(&id) else {
             self.tidying -= 1;
             return;
         };
-        tracked.compressing = Some(file.clone());
+        let file = match next {
+            Ok(Some(file)) => file,
+            Ok(None) => {
+                self.tidying -= 1;
+                let looked = std::mem::replace(&mut tracked.tidying, Tidying::Nothing);
+                if looked == (Tidying::Looking { again: true }) {
+                    self.untidy.push_back(id);
+                }
+                return;
+            }
+            Err(error) => {
+                self.tidying -= 1;
+                tracked.tidying = Tidying::Nothing;
+                self.tidy_later(&id);
+                return self.complain(&id, &error, "Rotated logs cannot be tidied up");
+            }
+        };
+        tracked.tidying = Tidying::Compressing(file.clone());
         let (ports, log) = (self.ports.clone(), tracked.log.clone());
         let work = async move {
             let result = compress(&ports, &log, &file).await;
@@ -58,7 +70,7 @@ impl Keeper {
     pub(super) fn compressed(&mut self, id: String, result: Result<bool, RotationError>) {
         self.tidying -= 1;
         if let Some(tracked) = self.logs.get_mut(&id) {
-            tracked.compressing = None;
+            tracked.tidying = Tidying::Nothing;
         }
         match result {
             // There may be more, or a rotation has come meanwhile.

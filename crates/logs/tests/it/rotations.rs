@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
+use futures_util::FutureExt as _;
+use rubelet_logs::RotationSettings;
 
 use crate::scene::{MAX_SIZE_BYTES, Process, Reopening, Scene, wait_for};
 
@@ -192,4 +194,56 @@ async fn a_log_that_somebody_removed_is_opened_anew() {
         container.log.exists() || container.reopened.load(Ordering::SeqCst) > again
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_in_the_middle_of_a_rotation_leaves_a_log() {
+    let scene = Scene::new();
+    let container = &scene.container;
+    let held = container.rename_told.lock().await;
+    container.write_to(MAX_SIZE_BYTES);
+    let process = Process::start(&scene, scene.settings(3, NEVER), None);
+    wait_for("the log is put away", || !container.log.exists()).await;
+    let mut stop = std::pin::pin!(process.stop());
+    assert_eq!(stop.as_mut().now_or_never(), None, "a rotation is under way");
+    drop(held);
+    stop.await;
+    assert!(container.log.exists());
+    assert_eq!(container.reopened.load(Ordering::SeqCst), 1);
+    scene.check_lines();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_at_a_time_tidies_up_beside_a_log() {
+    let scene = Scene::new();
+    let container = &scene.container;
+    for name in ["0.log.20250101-000000", "0.log.20250101-000001"] {
+        fs::write(scene.path(name), "text\n").unwrap();
+    }
+    let (first_look, compressing) = (
+        container.first_look.lock().await,
+        container.compressing.lock().await,
+    );
+    let settings = RotationSettings {
+        max_workers: 2,
+        ..scene.settings(6, NEVER)
+    };
+    let _process = Process::start(&scene, settings, None);
+    wait_for("the first look", || container.looks.load(Ordering::SeqCst) == 1).await;
+    let rotate = async |round: usize| {
+        container.write_to(MAX_SIZE_BYTES);
+        wait_for("a new log", || container.reopened.load(Ordering::SeqCst) == round).await;
+    };
+    // Each of them wants the files beside the log to be tidied up.
+    rotate(1).await;
+    rotate(2).await;
+    drop(first_look);
+    wait_for("a compression", || {
+        container.compressions.load(Ordering::SeqCst) > 0
+    })
+    .await;
+    rotate(3).await;
+    drop(compressing);
+    wait_for("tidied up", || scene.is_tidy()).await;
+    assert_eq!(container.most_compressions.load(Ordering::SeqCst), 1);
 }

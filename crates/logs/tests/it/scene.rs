@@ -49,6 +49,17 @@ pub(crate) struct Container {
     pub(crate) runs: Mutex<bool>,
     /// How often everything was listed.
     pub(crate) lists: AtomicUsize,
+    /// Whoever holds it keeps a rename that is done from being told.
+    pub(crate) rename_told: tokio::sync::Mutex<()>,
+    /// How often somebody looked at what is beside the log.
+    pub(crate) looks: AtomicUsize,
+    /// Whoever holds it keeps the first of these looks from being made.
+    pub(crate) first_look: tokio::sync::Mutex<()>,
+    /// Compressions under way, and the most that there were.
+    pub(crate) compressions: AtomicUsize,
+    pub(crate) most_compressions: AtomicUsize,
+    /// Whoever holds it keeps compressions from being done.
+    pub(crate) compressing: tokio::sync::Mutex<()>,
 }
 
 impl Container {
@@ -64,6 +75,12 @@ impl Container {
             reopened: AtomicUsize::new(0),
             runs: Mutex::new(true),
             lists: AtomicUsize::new(0),
+            rename_told: tokio::sync::Mutex::default(),
+            looks: AtomicUsize::new(0),
+            first_look: tokio::sync::Mutex::default(),
+            compressions: AtomicUsize::new(0),
+            most_compressions: AtomicUsize::new(0),
+            compressing: tokio::sync::Mutex::default(),
         })
     }
 
@@ -304,6 +321,10 @@ impl FileReader for Edges {
     }
 
     async fn list(&self, directory: &Path) -> Result<Vec<DirectoryEntry>, FileError> {
+        let container = &self.containers[0];
+        if Some(directory) == container.log.parent() && container.looks.fetch_add(1, Ordering::SeqCst) == 0 {
+            drop(container.first_look.lock().await);
+        }
         self.files.list(directory).await
     }
 
@@ -361,11 +382,19 @@ impl LogFileReader for Edges {
 #[async_trait]
 impl LogFileWriter for Edges {
     async fn rename_to_free(&self, from: &Path, to: &Path) -> Result<bool, FileError> {
-        self.step(self.logs.rename_to_free(from, to)).await
+        let renamed = self.step(self.logs.rename_to_free(from, to)).await;
+        drop(self.containers[0].rename_told.lock().await);
+        renamed
     }
 
     async fn compress(&self, path: &Path) -> Result<bool, FileError> {
-        self.step(self.logs.compress(path)).await
+        let container = &self.containers[0];
+        let now = container.compressions.fetch_add(1, Ordering::SeqCst) + 1;
+        container.most_compressions.fetch_max(now, Ordering::SeqCst);
+        drop(container.compressing.lock().await);
+        let compressed = self.step(self.logs.compress(path)).await;
+        container.compressions.fetch_sub(1, Ordering::SeqCst);
+        compressed
     }
 }
 
@@ -430,7 +459,7 @@ impl Clock for NotingClock {
 
 /// A process that rotates logs.
 pub(crate) struct Process {
-    _handle: RotationHandle,
+    handle: RotationHandle,
     clock: Arc<NotingClock>,
     tasks: Arc<Tasks>,
     killed: watch::Receiver<bool>,
@@ -459,7 +488,7 @@ impl Process {
             log_writer: edges,
         };
         Self {
-            _handle: start(ports, settings),
+            handle: start(ports, settings),
             clock,
             tasks,
             killed: receiver,
@@ -473,6 +502,10 @@ impl Process {
 
     pub(crate) fn is_killed(&self) -> bool {
         *self.killed.borrow()
+    }
+
+    pub(crate) async fn stop(self) {
+        self.handle.stop().await;
     }
 
     pub(crate) fn cut_off(self) {
