@@ -14,11 +14,21 @@ use rubelet_testkit::wait::wait_for;
 use rubelet_testkit::{Scope, in_scope};
 
 const DEADLINE: Duration = Duration::from_secs(60);
+/// A node without an API server that could say who may ask.
+const CONFIG: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+    authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
 
 #[expect(clippy::expect_used, reason = "a test fails by panicking")]
 fn command(scope: &Scope, endpoint: &str) -> Command {
+    // No flag says where logs of pods are; those of the machine's own kubelet are not a test's to tidy up.
+    let logs = scope.path("logs-of-pods");
+    let config = scope.path("config.yaml");
+    let text = format!("{CONFIG}podLogsDir: {}\n", logs.display());
+    fs::write(&config, text).expect("a writable scope");
     let mut command = Command::new(env!("CARGO_BIN_EXE_rubelet"));
     command
+        .arg("--config")
+        .arg(config)
         .arg("--root-dir")
         .arg(scope.path("root"))
         .arg("--cert-dir")
