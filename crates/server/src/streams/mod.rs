@@ -307,7 +307,8 @@ impl Streams {
             let message = format!("command '{words}' exited with {}: {stderr}", result.exit_code);
             return Err(Problem::internal(&message));
         }
-        let output = [result.stdout, result.stderr].concat();
+        let mut output = result.stdout;
+        output.extend(result.stderr);
         if output.is_empty() {
             return Ok(Response::new(Body::whole(Bytes::new())));
         }

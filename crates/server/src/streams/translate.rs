@@ -11,8 +11,10 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::sync::{Mutex, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use super::options::StreamOptions;
 use super::spdy::{self, Frame, StreamId};
@@ -32,6 +34,8 @@ const STREAM_TYPE: &str = "streamtype";
 /// A status is short, whatever the command said.
 const STATUS_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 32 * 1024;
+/// How long a runtime may take to accept all streams; upstream waits as long.
+const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
 /// How long a client may still talk after it was told that it is over: whoever hangs up on a client that talks takes its last words away.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
 const NO_STATUS: &str = r#"{"metadata":{},"status":"Failure","message":"Internal error occurred: the container runtime ended the session without a status","reason":"InternalError","details":{"causes":[{"message":"the container runtime ended the session without a status"}]},"code":500}"#;
@@ -130,17 +134,27 @@ pub(super) async fn translate(
 }
 
 impl<C: AsyncWrite + Unpin, R: AsyncWrite + Unpin> Translation<C, R> {
-    /// What the client says, once the runtime has taken all streams.
+    /// What the client says, once the runtime has taken all streams. Until then the first piece of it waits: a client that goes
+    /// meanwhile is noticed.
     async fn up(
         &self,
         mut client: websocket::Reader<impl AsyncRead + Unpin>,
         accepted: oneshot::Receiver<()>,
     ) -> io::Result<()> {
-        // Where the runtime ends before, there is still a client to be heard to its end.
-        let _ = accepted.await;
+        // Where the runtime ends before it has accepted, there is still a client to be heard to its end.
+        let mut piece = match select(pin!(client.next()), accepted).await {
+            Either::Left((piece, accepted)) => {
+                let piece = piece?;
+                if piece != Piece::Close {
+                    let _ = accepted.await;
+                }
+                piece
+            }
+            Either::Right((_, first)) => first.await?,
+        };
         let mut channel = None;
         loop {
-            match client.next().await? {
+            match piece {
                 Piece::Close => return Ok(()),
                 Piece::Ping(bytes) => self.client.lock().await.pong(&bytes).await?,
                 Piece::Message { begins, bytes } => {
@@ -161,6 +175,7 @@ impl<C: AsyncWrite + Unpin, R: AsyncWrite + Unpin> Translation<C, R> {
                 }
             }
             self.movement.note();
+            piece = client.next().await?;
         }
     }
 
@@ -185,9 +200,18 @@ impl<C: AsyncWrite + Unpin, R: AsyncWrite + Unpin> Translation<C, R> {
         self.client.lock().await.message(&first, &[]).await?;
         let (mut asked, mut spoken) = (self.streams.all(), self.streams.spoken());
         let (mut accept, mut status) = (Some(accept), Vec::new());
+        let accepts_until = Instant::now() + ACCEPT_LIMIT;
         while !spoken.is_empty() {
-            // A connection that ends is the end of every stream.
-            let Ok(frame) = runtime.next().await else { break };
+            let next = runtime.next();
+            let frame = match accept {
+                Some(_) => timeout_at(accepts_until, next)
+                    .await
+                    .map_err(io::Error::from)
+                    .flatten(),
+                None => next.await,
+            };
+            // A connection that ends is the end of every stream, and so is a runtime that does not take them.
+            let Ok(frame) = frame else { break };
             self.movement.note();
             match frame {
                 Frame::Accepted(stream) => {
@@ -436,6 +460,32 @@ mod tests {
         take_streams(&mut runtime, 4).await;
         drop(client);
         assert_eq!(session.await.unwrap(), End::Client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_goes_is_noticed_before_the_runtime_takes_the_streams() {
+        let (mut client, mut runtime, session) = begin(ALL);
+        hear(&mut client).await;
+        drop(client);
+        let start = Instant::now();
+        assert_eq!(session.await.unwrap(), End::Client);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        runtime.read_to_end(&mut Vec::new()).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_does_not_take_the_streams_ends_the_session() {
+        let (mut client, _runtime, session) = begin(ALL);
+        hear(&mut client).await;
+        // It waits for somebody to hear it.
+        say(&mut client, b"\0words").await;
+        let start = Instant::now();
+        let (_, status) = hear(&mut client).await;
+        assert!(status.starts_with(b"\x03{\"metadata\":{},\"status\":\"Failure\""));
+        assert_eq!(start.elapsed(), ACCEPT_LIMIT);
+        assert_eq!(hear(&mut client).await.0, 0x88);
+        drop(client);
+        assert_eq!(session.await.unwrap(), End::Runtime);
     }
 
     #[tokio::test(start_paused = true)]

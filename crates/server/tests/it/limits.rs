@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rubelet_testkit::in_scope;
@@ -11,6 +12,7 @@ use serde_json::json;
 
 use crate::client::{Connection, DEADLINE};
 use crate::fixture::Setup;
+use crate::sessions::set_pod;
 
 #[test]
 fn a_port_that_is_taken_is_named() {
@@ -86,6 +88,8 @@ fn requests_that_are_too_large_or_no_requests_are_refused() {
 /// As many as an attacker opens without a thought; the port has places for far fewer.
 const CROWD: usize = 1500;
 const ANOTHER_CROWD: usize = 5000;
+/// Between two bytes of a client that takes its time.
+const TRICKLE: Duration = Duration::from_secs(1);
 
 #[test]
 fn a_crowd_that_says_nothing_keeps_nobody_out() {
@@ -196,6 +200,45 @@ fn upgrades_that_make_no_sense_are_refused_and_the_server_lives() {
             drop(connection);
         }
         assert_eq!(running.tls().await?.get("/healthz").await?.status, 200);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_form_that_does_not_come_ends_its_request() {
+    in_scope("slow-forms", async |scope| {
+        let running = Setup::new(scope)?.start().await?;
+        set_pod(&running.pods)?;
+        let refused = async |path: &str| -> Result<()> {
+            let mut connection = running.tls().await?;
+            let head =
+                "Host: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n";
+            let begun = format!("POST {path} HTTP/1.1\r\n{head}\r\ncmd=");
+            connection.send(begun.as_bytes()).await?;
+            // A byte now and then is not enough; there are more to come than the time allows.
+            let refusal = async {
+                while tokio::time::timeout(TRICKLE, connection.receive()).await.is_err() {
+                    connection.send(b"x").await?;
+                }
+                connection.head().await
+            };
+            let answer = tokio::time::timeout(3 * DEADLINE, refusal).await??;
+            ensure!(answer.status == 408, "{path}: {answer:?}");
+            Ok(())
+        };
+        let others = async {
+            for _ in 0..20 {
+                check_served(&running, running.ports.tls).await?;
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        tokio::try_join!(
+            refused("/exec/default/web/main?output=1&command=x"),
+            refused("/attach/default/web/main?output=1"),
+            refused("/run/default/web/main?cmd=x"),
+            others
+        )?;
+        assert_eq!(running.runtime.take_asked(), []);
         Ok(())
     });
 }

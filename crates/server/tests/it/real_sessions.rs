@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Connection, DEADLINE};
 use crate::fixture::{Running, Setup};
+use crate::many_sessions::held_sockets;
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -297,10 +298,43 @@ fn a_client_that_goes_leaves_no_process_waiting() {
         }
         wait_until("cat sees its end", DEADLINE, async || {
             let processes = scene.pod.exec("main", &["ps", "-o", "comm"]).await?.stdout;
+            // The container `talk` has one of its own, elsewhere.
             ensure!(!processes.lines().any(|line| line == "cat"), "{processes}");
             Ok(())
         })
         .await?;
+        // Who was attached goes alone: what runs goes on, and hears the next one.
+        for protocol in [V4, V5, V4, V5] {
+            let attach = "/attach/default/web/talk?input=1&output=1";
+            let mut session = Channels::open(&scene.running, attach, protocol).await?;
+            session.send(STDIN, b"still there\n").await?;
+            session.until(STDOUT, "still there").await?;
+            drop(session);
+            wait_until("nothing is left of the session", DEADLINE, async || {
+                let sockets = held_sockets(&[scene.running.ports.tls])?;
+                ensure!(sockets.is_empty(), "{sockets:?}");
+                Ok(())
+            })
+            .await?;
+        }
+        scene.pod.remove().await
+    });
+}
+
+#[test]
+fn what_a_command_prints_is_bounded() {
+    in_scope("real-run-bound", async |scope| {
+        // What is taken of one answer of the runtime.
+        const LIMIT_BYTES: usize = 16 << 20;
+        let scene = scene(scope).await?;
+        let mut client = scene.running.tls().await?;
+        let run = |bytes: usize| format!("/run/default/web/main?cmd=head+-c+{bytes}+/dev/zero");
+        let answer = client.ask("POST", &run(1 << 20)).await?;
+        assert_eq!((answer.status, answer.body.len()), (200, 1 << 20));
+        let answer = client.ask("POST", &run(4 * LIMIT_BYTES)).await?;
+        // The rest of it is never held: the answer is the client's refusal to take more.
+        assert_eq!(answer.status, 500, "{} bytes", answer.body.len());
+        assert!(answer.body.len() < 1024, "{}", answer.text());
         scene.pod.remove().await
     });
 }

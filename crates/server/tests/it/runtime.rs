@@ -157,7 +157,7 @@ impl RuntimeWriter for FakeRuntime {
     }
 }
 
-/// Does with a connection what its path says: `/echo/…`, `/refuse/…`, `/ok/…`, `/cut/…`, `/hang/…`, `/bye/…`.
+/// Does with a connection what its path says: `/echo/…`, `/accept/…`, `/refuse/…`, `/ok/…`, `/cut/…`, `/hang/…`, `/bye/…`.
 pub(crate) struct StreamingServer {
     pub(crate) port: u16,
     heads: Arc<Mutex<Vec<String>>>,
@@ -233,6 +233,10 @@ async fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) -> Result<()> {
     match path.split('/').nth(1) {
         // With the first bytes of the new protocol right behind.
         Some("echo") => stream.write_all(format!("{switch}hello").as_bytes()).await?,
+        Some("accept") => {
+            stream.write_all(switch.as_bytes()).await?;
+            return accept_streams(stream).await;
+        }
         Some("bye") => {
             stream.write_all(format!("{switch}bye").as_bytes()).await?;
             return Ok(());
@@ -256,5 +260,21 @@ async fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) -> Result<()> {
             return Ok(stream.shutdown().await?);
         }
         stream.write_all(&buffer[..length]).await?;
+    }
+}
+
+/// Speaks as much SPDY as a runtime must whose containers say nothing: every stream is taken.
+async fn accept_streams(mut stream: TcpStream) -> Result<()> {
+    const OPENS: [u8; 4] = [0x80, 3, 0, 1];
+    loop {
+        let mut head = [0; 8];
+        stream.read_exact(&mut head).await?;
+        let length = usize::from(head[5]) << 16 | usize::from(head[6]) << 8 | usize::from(head[7]);
+        let mut payload = vec![0; length];
+        stream.read_exact(&mut payload).await?;
+        if head[..4] == OPENS {
+            let answer = [&[0x80, 3, 0, 2, 0, 0, 0, 4], &payload[..4]].concat();
+            stream.write_all(&answer).await?;
+        }
     }
 }

@@ -138,13 +138,18 @@ fn clients_that_vanish_leave_nothing() {
         };
         let forward = "/portForward/default/web?port=80";
         let attach = "/attach/default/web/main?output=1&input=1";
-        for (path, headers) in [
-            (forward, &SPDY[..]),
-            (forward, &websocket("v4.channel.k8s.io")),
-            (forward, &websocket("SPDY/3.1+portforward.k8s.io")),
-            (attach, &SPDY),
-            (attach, &websocket("v4.channel.k8s.io")),
+        for (path, headers, runtime) in [
+            (forward, &SPDY[..], "echo"),
+            (forward, &websocket("v4.channel.k8s.io"), "echo"),
+            (forward, &websocket("SPDY/3.1+portforward.k8s.io"), "echo"),
+            (attach, &SPDY, "echo"),
+            (attach, &websocket("v4.channel.k8s.io"), "echo"),
+            (attach, &websocket("v5.channel.k8s.io"), "accept"),
+            // One that takes no stream.
+            (attach, &websocket("v5.channel.k8s.io"), "echo"),
         ] {
+            let address = streaming.address(&format!("/{runtime}/t0ken"));
+            running.runtime.serve_sessions_at(address);
             let client = begin(&running, path, headers).await?;
             wait_until("the runtime serves it", DEADLINE, async || {
                 ensure!(streaming.open() == 1, "{} are open", streaming.open());
@@ -152,7 +157,7 @@ fn clients_that_vanish_leave_nothing() {
             })
             .await?;
             drop(client);
-            let what = || format!("{path} {headers:?}");
+            let what = || format!("{path} {headers:?} {runtime}");
             nothing_is_left(scope, &running, &streaming)
                 .await
                 .with_context(what)?;
