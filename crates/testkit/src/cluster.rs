@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::containerd::Flavour;
 use crate::control_plane::{self, ControlPlane};
+use crate::node::manifest::Manifest;
 use crate::node::{Bed, Kubelet, Options, PodFacts};
 use crate::node_network::NodeNetwork;
 use crate::scope::Scope;
@@ -87,8 +88,9 @@ impl<'a> Cluster<'a> {
         Ok(cluster)
     }
 
-    /// One more node, with a containerd, a pod network, a cgroup root and directories of its own; returns once it is Ready.
-    pub async fn join(
+    /// One more node, with a containerd, a pod network, a cgroup root and directories of its own; returns once its kubelet runs,
+    /// whether the cluster knows the node or not.
+    pub async fn add_node(
         &self,
         label: &str,
         kubelet: Kubelet,
@@ -97,7 +99,17 @@ impl<'a> Cluster<'a> {
         let scope = self.bed.scope;
         let options = Options::new(kubelet).labelled(label);
         let options = joined(scope, &self.control_plane, self.nodes, options).await?;
-        let bed = Bed::start(scope, self.bed.containerd.flavour(), adjust(options)).await?;
+        Bed::start(scope, self.bed.containerd.flavour(), adjust(options)).await
+    }
+
+    /// The same, once it is Ready.
+    pub async fn join(
+        &self,
+        label: &str,
+        kubelet: Kubelet,
+        adjust: impl FnOnce(Options) -> Options,
+    ) -> Result<Bed<'a>> {
+        let bed = self.add_node(label, kubelet, adjust).await?;
         let ready = self.wait_until_ready_is(bed.node.name(), "True").await;
         ready.with_context(|| bed.node.log_tail())?;
         Ok(bed)
@@ -197,6 +209,30 @@ impl<'a> Cluster<'a> {
         self.create(manifest).await
     }
 
+    /// Makes a pod and waits until it is ready.
+    pub async fn start_pod(&self, manifest: Manifest) -> Result<Pod> {
+        let made = self.create_pod(manifest.json()).await?;
+        self.wait_until_ready(name_of(&made)).await
+    }
+
+    /// Makes a pod that runs once, and waits until its phase is this one.
+    pub async fn run_pod_once(&self, manifest: Manifest, phase: &str) -> Result<Pod> {
+        let manifest = manifest.spec("restartPolicy", json!("Never"));
+        let made = self.create_pod(manifest.json()).await?;
+        self.wait_for_pod(name_of(&made), "has ended", |pod| {
+            pod.check_phase(phase)?;
+            Ok(pod.clone())
+        })
+        .await
+    }
+
+    /// Deletes a pod and waits until nothing of it is left; without a grace period its own counts.
+    pub async fn remove_pod(&self, pod: &Pod, grace_seconds: Option<u32>) -> Result<()> {
+        let name = name_of(pod);
+        self.delete_pod(name, grace_seconds).await?;
+        self.wait_until_gone(name, pod.uid()).await
+    }
+
     pub async fn pod(&self, name: &str) -> Result<Pod> {
         self.pods()
             .get(name)
@@ -290,6 +326,10 @@ impl<'a> Cluster<'a> {
         );
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
+}
+
+fn name_of(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
 }
 
 /// A node's options that make it one of this cluster.

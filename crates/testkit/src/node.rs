@@ -52,6 +52,8 @@ const LIST_AGE: Duration = Duration::from_millis(40);
 const TAIL_LINES: usize = 40;
 /// Processes that a pod may have: room for every test but the one that asks for more.
 pub const POD_PIDS_LIMIT: i64 = 300;
+/// The file of the kubelet's configuration, in the node's directory.
+const CONFIGURATION: &str = "kubelet.yaml";
 /// The label of a scope's first node, which most scopes have alone.
 const ONLY_NODE: &str = "node";
 
@@ -157,9 +159,8 @@ impl Node {
         if configuration["cgroupsPerQOS"] == true {
             CgroupTree::at(options.cgroup_root(scope)).make()?;
         }
-        let file = dir.join("kubelet.yaml");
-        // Every JSON document is a YAML document.
-        fs::write(&file, serde_json::to_vec_pretty(&configuration)?).context("write the configuration")?;
+        let file = dir.join(CONFIGURATION);
+        write_configuration(&file, &configuration)?;
         let (name, log) = (options.node_name(scope), options.log(scope));
         let mut arguments = vec![
             format!("--config={}", file.display()),
@@ -264,6 +265,15 @@ impl Node {
         }
         self.process = Some(spawn("kubelet", command, &self.log)?);
         Ok(())
+    }
+
+    /// Sets a field of the configuration, for the kubelet's next start.
+    pub fn reconfigure(&self, field: &str, value: Value) -> Result<()> {
+        let file = self.dir.join(CONFIGURATION);
+        let text = fs::read(&file).with_context(|| format!("read {}", file.display()))?;
+        let mut configuration: Value = serde_json::from_slice(&text).context("read the configuration")?;
+        configuration[field] = value;
+        write_configuration(&file, &configuration)
     }
 
     /// Ends the kubelet with SIGKILL; pods go on running.
@@ -461,6 +471,11 @@ impl Node {
     pub fn log_tail(&self) -> String {
         format!("the kubelet's last words:\n{}", tail(&self.log, TAIL_LINES))
     }
+}
+
+/// Every JSON document is a YAML document.
+fn write_configuration(file: &Path, configuration: &Value) -> Result<()> {
+    fs::write(file, serde_json::to_vec_pretty(configuration)?).context("write the configuration")
 }
 
 /// What keeps a kubelet inside its directories and its cgroup, and off the machine's packet filter.

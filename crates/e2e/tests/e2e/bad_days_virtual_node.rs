@@ -57,7 +57,11 @@ fn manifest(name: &str) -> (String, String) {
     let number = name.strip_prefix("pod-").and_then(|number| number.parse().ok());
     let with_resources = number.and_then(cgroups_v2::manifest);
     let manifest = with_resources.unwrap_or_else(|| pod(name).container(pause("main")).json());
-    (format!("{MANIFESTS}/{name}.json"), manifest.to_string())
+    (path(name), manifest.to_string())
+}
+
+fn path(name: &str) -> String {
+    format!("{MANIFESTS}/{name}.json")
 }
 
 struct Guest {
@@ -135,6 +139,7 @@ fn power_cuts_and_moved_clocks() {
                 name: "kubelet".into(),
             }],
             swap_mib: 64,
+            forward_ports: vec![cgroups_v2::READ_ONLY_PORT],
             kernel_args: vec![cgroups_v2::HUGE_PAGES.into()],
             ..Options::default()
         };
@@ -154,6 +159,7 @@ async fn days(guest: &mut Guest) -> Result<()> {
     guest.lap("ten pods run");
     cgroups_v2::check(&guest.node, &guest.view, "systemd").await?;
     guest.lap("their slices are as they should be");
+    orphans_and_an_eater(guest).await?;
 
     // The runtime's network library does not sync what it remembers of a pod, and a sandbox whose memory is an empty file can never
     // be stopped again, whoever asks.
@@ -185,12 +191,29 @@ async fn days(guest: &mut Guest) -> Result<()> {
     change_driver(guest).await
 }
 
+/// A killed kubelet's orphans go, and so does a container that eats its memory; nothing else does.
+async fn orphans_and_an_eater(guest: &mut Guest) -> Result<()> {
+    let before = guest.view.identities().await?;
+    cgroups_v2::leave_orphans(&guest.node)?;
+    let eater = path(cgroups_v2::EATER);
+    guest
+        .node
+        .succeed(&writing(&[(eater.clone(), cgroups_v2::eater().to_string())]))?;
+    cgroups_v2::check_eater(&guest.node, &guest.view, &before).await?;
+    guest.lap("a memory eater was killed");
+    cgroups_v2::check_orphans_gone(&guest.node).await?;
+    guest.node.succeed(&format!("rm {eater}"))?;
+    guest.wait_until_running(PODS).await?;
+    let after = guest.view.identities().await?;
+    ensure!(before == after, "containers changed: {before:?} became {after:?}");
+    guest.lap("a killed kubelet's orphans are gone");
+    Ok(())
+}
+
 /// The same with the other cgroup driver: nothing of the first is left, and pods get the same.
 async fn change_driver(guest: &mut Guest) -> Result<()> {
-    guest.node.succeed(&format!("rm {MANIFESTS}/*"))?;
-    guest.wait_until_running(0).await?;
-    cgroups_v2::check_gone(&guest.node).await?;
-    guest.lap("all pods removed, with their slices");
+    remove_all(guest, "systemd").await?;
+    guest.lap("all pods removed, with their slices and a process in one");
     let files = [
         (
             "/etc/kubelet.yaml".to_owned(),
@@ -206,24 +229,33 @@ async fn change_driver(guest: &mut Guest) -> Result<()> {
     ))?;
     guest.wait_until_running(2).await?;
     cgroups_v2::check(&guest.node, &guest.view, "cgroupfs").await?;
-    guest.node.succeed(&format!("rm {MANIFESTS}/*"))?;
-    cgroups_v2::check_gone(&guest.node).await?;
+    remove_all(guest, "cgroupfs").await?;
     guest.lap("the other cgroup driver");
     Ok(())
 }
 
+/// Every pod goes with its cgroup, also the one in which a process is that nobody knows of.
+async fn remove_all(guest: &Guest, driver: &str) -> Result<()> {
+    cgroups_v2::leave_process(&guest.node, driver)?;
+    guest.node.succeed(&format!("rm {MANIFESTS}/*"))?;
+    guest.wait_until_running(0).await?;
+    cgroups_v2::check_gone(&guest.node).await?;
+    cgroups_v2::check_process_gone(&guest.node).await
+}
+
 async fn install(guest: &mut Guest) -> Result<()> {
-    let archive = images::pause()?;
-    guest.node.import_image(&archive)?;
-    let image = v1::ImageSpec {
-        image: archive.name().to_owned(),
-        ..Default::default()
-    };
-    wait_until("CRI knows the image", DEADLINE, async || {
-        let status = guest.view.client().image_status(image.clone(), false).await?;
-        status.image.context("no such image").map(|_| ())
-    })
-    .await?;
+    for archive in [images::pause()?, images::busybox()?] {
+        guest.node.import_image(&archive)?;
+        let image = v1::ImageSpec {
+            image: archive.name().to_owned(),
+            ..Default::default()
+        };
+        wait_until("CRI knows the image", DEADLINE, async || {
+            let status = guest.view.client().image_status(image.clone(), false).await?;
+            status.image.context("no such image").map(|_| ())
+        })
+        .await?;
+    }
     let mut files: Vec<(String, String)> = (0..PODS)
         .map(|number| manifest(&format!("pod-{number}")))
         .collect();

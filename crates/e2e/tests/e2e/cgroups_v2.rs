@@ -1,11 +1,14 @@
 //! Pods' cgroups on version 2 with both drivers, as parts of a virtual node's day: a boot of its own would cost half a minute.
+//! Their values, what a killed kubelet leaves there, processes that nobody knows of, and a container that eats its memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::node::RuntimeView;
-use rubelet_testkit::node::manifest::{pause, pod, with};
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_testkit::http;
+use rubelet_testkit::node::manifest::{pause, pod, shell, with};
+use rubelet_testkit::node::{PodFacts, RuntimeView};
 use rubelet_testkit::virtual_node::VirtualNode;
 use rubelet_testkit::wait::wait_until;
 use serde_json::{Value, json};
@@ -15,6 +18,8 @@ const PIDS_LIMIT: i64 = 256;
 const MI: i64 = 1 << 20;
 /// The machine sets these aside when it boots.
 pub(crate) const HUGE_PAGES: &str = "hugepages=4";
+/// Where the kubelet tells everybody about its pods.
+pub(crate) const READ_ONLY_PORT: u16 = 10255;
 
 /// What a node's configuration says about its cgroups.
 pub(crate) fn configure(configuration: &mut Value, driver: &str) {
@@ -26,6 +31,7 @@ pub(crate) fn configure(configuration: &mut Value, driver: &str) {
         "memoryReservationPolicy": "TieredReservation",
         "memoryThrottlingFactor": 0.5,
         "podPidsLimit": PIDS_LIMIT,
+        "readOnlyPort": READ_ONLY_PORT,
         "systemReserved": { "memory": "128Mi", "pid": "1000" },
     });
     for (field, value) in own.as_object().into_iter().flatten() {
@@ -178,11 +184,13 @@ pub(crate) async fn check(node: &VirtualNode, view: &RuntimeView, driver: &str) 
     Ok(())
 }
 
-/// That no pod has a cgroup any more.
+/// That no pod has a cgroup any more, nor a slice that only systemd knows of.
 pub(crate) async fn check_gone(node: &VirtualNode) -> Result<()> {
     wait_until("no pod has a cgroup", DEADLINE, async || {
-        let found =
-            node.succeed("find /sys/fs/cgroup/kubepods* -type d -name '*pod[0-9a-f]*' 2>/dev/null || true")?;
+        let found = node.succeed(
+            "find /sys/fs/cgroup/kubepods* -type d -name '*pod[0-9a-f]*' 2>/dev/null || true\n\
+             systemctl list-units --all --plain --no-legend 'kubepods-pod*' 'kubepods-*-pod*'",
+        )?;
         let found: Vec<&str> = found
             .lines()
             .filter(|line| !line.ends_with("kubepods.slice"))
@@ -191,4 +199,126 @@ pub(crate) async fn check_gone(node: &VirtualNode) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Kills the kubelet where systemd owns the tree, and leaves two pods there that nobody knows any more: a slice of systemd's with
+/// a process in it, and a directory that systemd has never heard of.
+pub(crate) fn leave_orphans(node: &VirtualNode) -> Result<()> {
+    node.succeed(
+        "set -e\n\
+         systemd-run --quiet --collect --unit=orphan --slice=kubepods-burstable-pod0_f.slice sleep 86400\n\
+         mkdir /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0_e.slice\n\
+         systemctl kill --signal=KILL kubelet.service",
+    )
+    .map(|_| ())
+}
+
+pub(crate) async fn check_orphans_gone(node: &VirtualNode) -> Result<()> {
+    wait_until("the orphans are gone", DEADLINE, async || {
+        let found = node.succeed(
+            "find /sys/fs/cgroup/kubepods.slice -name '*pod0_[ef]*'\n\
+             systemctl list-units --all --plain --no-legend orphan.service '*pod0_[ef].slice'",
+        )?;
+        ensure!(found.is_empty(), "{found}");
+        Ok(())
+    })
+    .await
+}
+
+/// Puts a process below the second pod's cgroup that neither the runtime nor the kubelet knows of.
+pub(crate) fn leave_process(node: &VirtualNode, driver: &str) -> Result<()> {
+    let place = format!("/sys/fs/cgroup{}/leftover", places(driver, ["", ""])["burstable"]);
+    // It is systemd's child, so that its end is seen, but not where systemd would look for it.
+    let entered = node.succeed(&format!(
+        "set -e\n\
+         systemd-run --quiet --collect --unit=leftover sleep 86400\n\
+         mkdir {place}\n\
+         systemctl show --property=MainPID --value leftover.service >{place}/cgroup.procs\n\
+         wc --lines <{place}/cgroup.procs"
+    ))?;
+    ensure!(entered.trim() == "1", "{entered} processes are in {place}");
+    Ok(())
+}
+
+/// That the process was killed with its pod.
+pub(crate) async fn check_process_gone(node: &VirtualNode) -> Result<()> {
+    wait_until("the process has ended", DEADLINE, async || {
+        let found = node.succeed("systemctl list-units --all --plain --no-legend leftover.service")?;
+        ensure!(found.is_empty(), "{found}");
+        Ok(())
+    })
+    .await
+}
+
+pub(crate) const EATER: &str = "eater";
+
+/// A pod with a container that wants more memory than it may have once it is told to, and one beside it that does not. Told too
+/// early the runtime would not see why it ends: it begins to watch a container's memory after it has started it.
+pub(crate) fn eater() -> Value {
+    let limits = json!({ "limits": { "memory": "24Mi" } });
+    let script = "until [ -e /eat ]; do sleep 0.1; done; exec tail /dev/zero";
+    let eater = with(shell("eater", script), "resources", limits.clone());
+    pod(EATER)
+        .container(eater)
+        .container(with(pause("sibling"), "resources", limits))
+        .spec("restartPolicy", json!("Never"))
+        .json()
+}
+
+/// That the eater is told as killed for its memory, and that its neighbour and everything that ran before go on.
+pub(crate) async fn check_eater(
+    node: &VirtualNode,
+    view: &RuntimeView,
+    before: &BTreeMap<String, i64>,
+) -> Result<()> {
+    let [eater, sibling] = wait_until("the eater and its neighbour run", DEADLINE, async || {
+        let pod = eater_as_told(node)?;
+        Ok([pod.running_id("eater")?, pod.running_id("sibling")?])
+    })
+    .await?;
+    view.exec(&eater, &["touch", "/eat"]).await?;
+    wait_until(
+        "the eater is told as killed for its memory",
+        DEADLINE,
+        async || {
+            let pod = eater_as_told(node)?;
+            let ended = pod.terminated("eater")?;
+            let reason = ended.reason.as_deref().unwrap_or_default();
+            ensure!(reason == "OOMKilled" && ended.exit_code == 137, "{ended:?}");
+            ensure!(
+                pod.running_id("sibling")? == sibling,
+                "its neighbour was restarted"
+            );
+            pod.check_phase("Running")
+        },
+    )
+    .await?;
+    let after = view.identities().await?;
+    ensure!(after.contains_key(&sibling), "its neighbour died too");
+    for (id, start) in before {
+        ensure!(
+            after.get(id) == Some(start),
+            "{id} died too: {before:?} became {after:?}"
+        );
+    }
+    Ok(())
+}
+
+/// What the kubelet says of the eater's pod.
+fn eater_as_told(node: &VirtualNode) -> Result<Pod> {
+    let name = format!("{EATER}-virtual-node");
+    let mut pods = pods(node)?.into_iter();
+    let found = pods.find(|pod| pod.metadata.name.as_ref() == Some(&name));
+    found.context("the kubelet does not know it")
+}
+
+/// What the kubelet says of its pods.
+fn pods(node: &VirtualNode) -> Result<Vec<Pod>> {
+    let port = node
+        .host_port(READ_ONLY_PORT)
+        .context("the port is not forwarded")?;
+    let answer = http::get(&format!("127.0.0.1:{port}"), "/pods")?;
+    ensure!(answer.status == 200, "/pods answered {}", answer.status);
+    let mut list: Value = serde_json::from_slice(&answer.body).context("/pods is no JSON")?;
+    serde_json::from_value(list["items"].take()).context("/pods holds no pods")
 }
