@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// A shorter watchdog cannot be served reliably; upstream refuses it too.
 const SHORTEST_WATCHDOG: Duration = Duration::from_secs(1);
+/// How long a service manager that reads nothing is waited for: the thread that waits has other work.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Why the environment's wish for a watchdog cannot be met.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,9 +59,9 @@ impl ServiceManager {
 
     fn send(&self, message: &str) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
-        UnixDatagram::unbound()?
-            .send_to_addr(message.as_bytes(), socket)
-            .map(|_| ())
+        let sender = UnixDatagram::unbound()?;
+        sender.set_write_timeout(Some(PATIENCE))?;
+        sender.send_to_addr(message.as_bytes(), socket).map(drop)
     }
 }
 
@@ -151,6 +153,19 @@ mod tests {
         };
         assert_eq!(next(), "READY=1");
         assert_eq!(next(), "WATCHDOG=1");
+    }
+
+    #[test]
+    fn a_manager_that_reads_nothing_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let _listener = UnixDatagram::bind(&path).unwrap();
+        let manager = ServiceManager {
+            socket: Some(SocketAddr::from_pathname(&path).unwrap()),
+        };
+        // The kernel keeps some for later.
+        let refused = (0..100_000).find_map(|_| manager.alive().err()).unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
