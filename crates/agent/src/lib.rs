@@ -18,6 +18,7 @@ pub mod node_now;
 mod observer;
 mod pods;
 pub mod recorder;
+mod resolver_check;
 mod runtime_health;
 pub mod settings;
 pub mod sources;
@@ -108,6 +109,10 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
         },
         queries,
     };
+    supervisor.spawn(
+        "look at the resolver file",
+        resolver_check::check_resolver_file(Arc::clone(&shared)),
+    );
     let merger = Merger::new(started);
     let pods = Pods::run(shared, supervisor.clone(), merger, heartbeat, inputs);
     supervisor.spawn("sync loop", pods);

@@ -36,6 +36,11 @@ impl NodeNow {
         }
     }
 
+    /// Of the Node object, once it was seen.
+    pub(crate) fn uid(&self) -> Option<String> {
+        self.object.borrow().as_ref()?.metadata.uid.clone()
+    }
+
     /// How admission sees the node, by this object if one is given and by the last one seen otherwise.
     pub(crate) fn view(&self, fresh: Option<&Node>) -> NodeView {
         let pressure = self.pressure.borrow().unwrap_or_default();

@@ -11,8 +11,9 @@ use rubelet_lifecycle::status::StatusGates;
 use rubelet_lifecycle::user_namespaces::UserNamespaces;
 use rubelet_ports::api::PodReader;
 use rubelet_ports::{
-    Clock, Dialer, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, PodCgroups, PodObjects,
-    PodReporter, PodVolumes, Prober, Randomness, RuntimeReader, RuntimeWriter, Spawner,
+    Clock, Dialer, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, NodeEventRecorder,
+    PodCgroups, PodObjects, PodReporter, PodVolumes, Prober, Randomness, RuntimeReader, RuntimeWriter,
+    Spawner,
 };
 use rubelet_resources::admission::NodeTerms;
 
@@ -36,6 +37,8 @@ pub struct AgentPorts {
     pub dialer: Arc<dyn Dialer>,
     pub probes: Arc<dyn Prober>,
     pub events: Arc<dyn EventRecorder>,
+    /// For what concerns the node as a whole.
+    pub node_events: Arc<dyn NodeEventRecorder>,
     pub cgroups: Arc<dyn PodCgroups>,
     /// The pods that the API server has for this node. They are followed once it knows the node (`node.object`).
     pub api: Option<Arc<dyn PodReader>>,

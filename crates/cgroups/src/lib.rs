@@ -137,6 +137,18 @@ impl PodCgroups for Cgroups {
         Ok(())
     }
 
+    async fn exists(&self, pod: &Pod) -> Result<bool, CgroupError> {
+        let uid = uid_of(pod);
+        let demand = PodDemand::read(pod)
+            .map_err(|error| CgroupError::new(uid, CgroupErrorKind::Other, error.to_string()))?;
+        let class = qos_class(&demand, &self.settings.rules);
+        let driver = self.settings.driver;
+        let path = self.pod_name(class, uid)?.path(driver);
+        // A list that fails is an error. A look at the one path could not tell that from a cgroup that is not there.
+        let (tier, name) = path.rsplit_once('/').unwrap_or_default();
+        Ok(self.ports.reader.children(tier).await?.contains(name))
+    }
+
     async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
         let known = self
             .held()

@@ -10,6 +10,8 @@ use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use serde::{Deserialize, Serialize};
 
+use crate::deliberate::{Bug, is_on};
+
 const INITIAL_DELAY: Duration = Duration::from_secs(10);
 const MAX_DELAY: Duration = Duration::from_secs(300);
 const REDUCED_INITIAL_DELAY: Duration = Duration::from_secs(1);
@@ -139,7 +141,8 @@ impl CrashBackoff {
     pub fn wait(&self, key: &BackoffKey, exited_at: Timestamp, now: Timestamp) -> Option<BackoffWait> {
         let entry = self.entries.get(key).filter(|entry| !entry.is_over(exited_at))?;
         // An exit in the future means that the clock was set back; waiting for it could take hours.
-        if exited_at > now || now.since(exited_at) >= entry.delay {
+        let is_over = exited_at > now || now.since(exited_at) >= entry.delay;
+        if is_over || is_on(Bug::BackoffForgotten) {
             return None;
         }
         Some(BackoffWait {

@@ -26,10 +26,26 @@ pub enum Bug {
     OutageRemoves,
     /// Only the first status of a pod is reported, and its end.
     ReportedOnce,
+    /// Regular containers do not wait for the init containers.
+    InitSkipped,
+    /// A sandbox is stopped under containers that still have time.
+    SandboxFirst,
+    /// A container that keeps ending is started again at once.
+    BackoffForgotten,
+    /// A pod that runs is ready, whatever its probes say.
+    ReadyTooEarly,
+    /// The status says that no container was ever restarted.
+    RestartsForgotten,
+    /// A container runs no hook before its stop once all containers of its pod were restarted.
+    FarewellForgotten,
+    /// Static pods have no objects at the API server.
+    MirrorsForgotten,
+    /// What failed is tried again without a pause.
+    RetriedAtOnce,
 }
 
 impl Bug {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 18] = [
         Self::GraceGrows,
         Self::StartWhileTerminating,
         Self::LostWakeUp,
@@ -40,6 +56,14 @@ impl Bug {
         Self::EarlyTerminal,
         Self::OutageRemoves,
         Self::ReportedOnce,
+        Self::InitSkipped,
+        Self::SandboxFirst,
+        Self::BackoffForgotten,
+        Self::ReadyTooEarly,
+        Self::RestartsForgotten,
+        Self::FarewellForgotten,
+        Self::MirrorsForgotten,
+        Self::RetriedAtOnce,
     ];
 }
 

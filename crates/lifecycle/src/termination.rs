@@ -11,6 +11,7 @@ use rubelet_model::observation::{ContainerId, ContainerObservation, PodObservati
 use crate::deliberate::{Bug, is_on};
 use crate::hooks::{Hook, pre_stop};
 use crate::restart::is_sidecar;
+use crate::status::conditions::all_containers_could_restart;
 
 /// The shortest time that a runtime is given to stop a container.
 pub const MIN_RUNTIME_GRACE_SECONDS: i64 = 2;
@@ -152,12 +153,16 @@ pub fn stop_container(
     requested_seconds: Option<i64>,
 ) -> ContainerStop {
     let grace_seconds = grace_seconds(pod, container, cause, requested_seconds);
+    let spec = container_of(pod, &container.name);
+    let is_forgotten = is_on(Bug::FarewellForgotten)
+        && container.restart_count > 0
+        && pod.spec.as_ref().is_some_and(all_containers_could_restart);
     ContainerStop {
         id: container.id.clone(),
         name: container.name.clone(),
         grace_seconds,
         // Without any grace there is no time for it.
-        pre_stop: pre_stop(container_of(pod, &container.name), container).filter(|_| grace_seconds > 0),
+        pre_stop: pre_stop(spec, container).filter(|_| grace_seconds > 0 && !is_forgotten),
         waits_for: Vec::new(),
     }
 }

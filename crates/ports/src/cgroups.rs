@@ -79,6 +79,9 @@ pub trait PodCgroups: Send + Sync {
     /// Makes the pod's cgroup, before anything of the pod is started.
     async fn create(&self, pod: &Pod) -> Result<(), CgroupError>;
 
+    /// Whether the pod has its cgroup, where this node puts it.
+    async fn exists(&self, pod: &Pod) -> Result<bool, CgroupError>;
+
     /// Removes the pod's cgroup with everything that still runs in it.
     async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError>;
 
@@ -98,6 +101,10 @@ impl PodCgroups for NoPodCgroups {
 
     async fn create(&self, _pod: &Pod) -> Result<(), CgroupError> {
         Ok(())
+    }
+
+    async fn exists(&self, _pod: &Pod) -> Result<bool, CgroupError> {
+        Ok(true)
     }
 
     async fn remove(&self, _uid: &PodUid) -> Result<(), CgroupError> {

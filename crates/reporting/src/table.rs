@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::status::{is_mirror_pod, is_static_pod, may_be_deleted};
 use rubelet_lifecycle::status_patch::is_urgent;
 use rubelet_model::observation::PodUid;
@@ -118,6 +119,10 @@ impl Table {
             self.add(&uid, report, now);
             return;
         };
+        if is_static_pod(&report.pod) && !Arc::ptr_eq(&entry.report.pod, &report.pod) {
+            // It may have been edited in place: then its mirror is not the right one any more.
+            self.queue.push(Key::Mirror(entry.name.clone()), Urgency::Usual);
+        }
         if !says_something(&report) {
             // The pod is made known once more; what was said of it still holds.
             entry.report.pod = report.pod;
@@ -390,6 +395,7 @@ impl Table {
                 target: Arc::clone(pod),
             },
             (None, Some(_) | None) => return Look::Nothing,
+            (Some(_), None) if is_on(Bug::MirrorsForgotten) => return Look::Nothing,
             (Some(entry), None) => match &self.node {
                 Some(node) if self.api.is_known() && mirror::can_own(node) => {
                     let mirror = mirror::mirror_of(&entry.report.pod, node);

@@ -73,7 +73,10 @@ impl GarbageCollector {
         let entries = match self.ports.file_reader.list(&parent).await {
             Ok(entries) => entries,
             Err(error) if error.is_not_found() => return,
-            Err(error) => return report.add_problem(parent.display().to_string(), &error.into()),
+            Err(error) if has_volumes => {
+                return report.add_problem(parent.display().to_string(), &error.into());
+            }
+            Err(error) => return report.add_failure(parent.display().to_string(), &error.into()),
         };
         let directories = entries
             .into_iter()

@@ -11,6 +11,7 @@ mod logs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt;
@@ -23,13 +24,14 @@ use rubelet_lifecycle::observe::pod_uid_of;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{ContainerId, PodUid, SandboxId};
 use rubelet_ports::{
-    CgroupError, Clock, FileError, FileReader, FileWriter, PodCgroups, PodVolumes, RuntimeError,
-    RuntimeReader, RuntimeWriter, VolumeFailure,
+    CgroupError, Clock, EventType, FileError, FileReader, FileWriter, NodeEvent, NodeEventRecorder,
+    PodCgroups, PodVolumes, RuntimeError, RuntimeReader, RuntimeWriter, VolumeFailure,
 };
 use rubelet_wire::cri::v1;
 use thiserror::Error;
 
 use crate::metrics::AgentMetrics;
+use crate::node_now::NodeNow;
 use crate::settings::{AgentPorts, AgentSettings};
 
 pub use logs::{LogLink, link_log, remove_logs};
@@ -87,11 +89,19 @@ pub struct GarbageReport {
     pub cgroups: Vec<PodUid>,
     /// Why something stays, by what it is.
     pub problems: BTreeMap<String, String>,
+    /// What could not be searched at all, and why; these are problems too.
+    pub failures: Vec<String>,
 }
 
 impl GarbageReport {
     fn add_problem(&mut self, subject: impl Into<String>, problem: &GarbageError) {
         self.problems.insert(subject.into(), problem.to_string());
+    }
+
+    /// As upstream has it: one container that stays is no failure, a list that cannot be had is.
+    fn add_failure(&mut self, subject: impl Into<String>, problem: &GarbageError) {
+        self.failures.push(problem.to_string());
+        self.add_problem(subject, problem);
     }
 }
 
@@ -117,6 +127,8 @@ pub struct GarbagePorts {
     pub file_writer: Arc<dyn FileWriter>,
     pub volumes: Arc<dyn PodVolumes>,
     pub cgroups: Arc<dyn PodCgroups>,
+    pub node_events: Arc<dyn NodeEventRecorder>,
+    pub node: NodeNow,
     pub metrics: Arc<AgentMetrics>,
 }
 
@@ -130,6 +142,8 @@ impl From<&AgentPorts> for GarbagePorts {
             file_writer: Arc::clone(&ports.file_writer),
             volumes: Arc::clone(&ports.volumes),
             cgroups: Arc::clone(&ports.cgroups),
+            node_events: Arc::clone(&ports.node_events),
+            node: ports.node.clone(),
             metrics: Arc::clone(&ports.metrics),
         }
     }
@@ -160,6 +174,8 @@ pub struct GarbageCollector {
     settings: GarbageSettings,
     /// Problems that were logged, so that a lasting one is logged once. Held to compare, never across an await.
     told: Mutex<BTreeMap<String, String>>,
+    /// The last search of the node failed, and the node's event was told.
+    is_failing: AtomicBool,
 }
 
 /// What the runtime has, as far as it is ours.
@@ -187,6 +203,7 @@ impl GarbageCollector {
             ports,
             settings,
             told: Mutex::default(),
+            is_failing: AtomicBool::new(false),
         }
     }
 
@@ -194,9 +211,12 @@ impl GarbageCollector {
     pub async fn collect(&self, scope: &GarbageScope, view: FateView<'_>) -> GarbageReport {
         let mut report = GarbageReport::default();
         if let Err(error) = self.collect_in(scope, view, &mut report).await {
-            report.add_problem("the runtime's lists", &error);
+            report.add_failure("the runtime's lists", &error);
         }
         self.tell(scope, &report);
+        if *scope == GarbageScope::Node {
+            self.tell_node(&report.failures);
+        }
         report
     }
 
@@ -362,6 +382,20 @@ impl GarbageCollector {
             max_per_container: self.settings.limits.max_per_container.map(|limit| limit.max(1)),
             ..GarbageLimits::default()
         }
+    }
+
+    /// Told once until a search goes well again.
+    fn tell_node(&self, failures: &[String]) {
+        let is_failing = !failures.is_empty();
+        if self.is_failing.swap(is_failing, Ordering::Relaxed) || !is_failing {
+            return;
+        }
+        self.ports.node_events.record_node(NodeEvent {
+            event_type: EventType::Warning,
+            reason: FAILED.into(),
+            message: failures.join("; "),
+            node_uid: self.ports.node.uid(),
+        });
     }
 
     /// Logs problems that are new. A look at the whole node also forgets those that are over.

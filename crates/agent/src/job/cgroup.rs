@@ -5,6 +5,8 @@
 use std::sync::Arc;
 
 use rubelet_lifecycle::pod_state::Retry;
+use rubelet_lifecycle::termination::stop_pod;
+use rubelet_model::observation::{ContainerKind, PodObservation};
 use rubelet_ports::PodEvent;
 
 use super::{PodJob, Stop};
@@ -30,6 +32,38 @@ impl PodJob {
             self.record(PodEvent::warning("FailedCreatePodContainer", text));
             self.fail(error.to_string(), Retry::Later)
         })
+    }
+
+    /// Stops the pod when its containers run and its cgroup is not there, as after a change of the tree's root or driver: what
+    /// starts next is under the new one. It is asked once of what an earlier life of the agent has started; the answer is
+    /// whether the pod was stopped.
+    pub(super) async fn leave_lost_cgroup(&mut self, observation: &PodObservation) -> Result<bool, Stop> {
+        let mut running = observation.running_containers();
+        let is_adopted = !self.work.has_place && !self.work.is_cgroup_checked;
+        if !is_adopted || !running.any(|one| self.kind_of(&one.name) == ContainerKind::Regular) {
+            return Ok(false);
+        }
+        let cgroups = Arc::clone(&self.ports().cgroups);
+        let is_there = match self
+            .read("a look at the pod's cgroup", cgroups.exists(&self.pod))
+            .await?
+        {
+            Ok(is_there) => is_there,
+            Err(error) => {
+                // Nobody is stopped for what cannot be seen.
+                tracing::debug!(pod = %self.uid, %error, "The pod's cgroup cannot be looked at");
+                true
+            }
+        };
+        if !is_there {
+            tracing::warn!(pod = %self.uid, "The pod's cgroup is gone; the pod is stopped to start under a new one");
+            self.recorder
+                .note(self.now(), "the pod's cgroup is gone; it is stopped");
+            let stop = stop_pod(&self.pod, observation, None);
+            self.stop_pod(&stop).await?;
+        }
+        self.work.is_cgroup_checked = true;
+        Ok(!is_there)
     }
 
     /// Nothing of the pod runs any more, as far as the runtime knows.

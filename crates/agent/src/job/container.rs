@@ -261,7 +261,7 @@ impl PodJob {
             let image = container.image.clone().unwrap_or_default();
             Box::new(move || provider.progress(&uid, &image))
         };
-        let ensuring = self.or_cancelled(provider.ensure(request));
+        let ensuring = self.or_cancelled(self.with_fresh_files(provider.ensure(request)));
         let pulled = self.waits.named_with_progress(what, progress, ensuring).await;
         self.startup.pulled(self.ports().clock.moment().since(begun));
         match pulled? {

@@ -115,7 +115,7 @@ async fn hosts_content(shared: &Shared, pod: &Pod, pod_ips: &[String]) -> Result
 }
 
 /// The node's resolver file as it is now. The error is for people.
-pub(super) async fn read_resolver_file(shared: &Shared) -> Result<Option<ResolvConf>, String> {
+pub(crate) async fn read_resolver_file(shared: &Shared) -> Result<Option<ResolvConf>, String> {
     let Some(path) = &shared.settings.node.resolver_file else {
         return Ok(None);
     };

@@ -78,7 +78,7 @@ impl PodJob {
         };
         permit.take();
         let name = container.name.as_str();
-        let run = self.run_hook(&hook, id, &sandbox.ips);
+        let run = self.with_fresh_files(self.run_hook(&hook, id, &sandbox.ips));
         let what = format!("the postStart hook of container {name}");
         let Err(failure) = self.read(what, run).await? else {
             return Ok(Ok(()));

@@ -46,6 +46,7 @@ use crate::startup::StartupTimes;
 use crate::user_ids::UserIds;
 use crate::waits::Waits;
 use farewells::Farewells;
+pub(crate) use files::read_resolver_file;
 
 /// How long a call that changes something may go on after its job was cancelled. Dropping it would leave its outcome unknown.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
@@ -91,6 +92,8 @@ pub(crate) struct PodWork {
     pub(crate) sandbox_asked: Option<InFlightSandbox>,
     /// The pod's cgroup and directories were made.
     pub(crate) has_place: bool,
+    /// What was found running has its cgroup, as far as it can be known.
+    pub(crate) is_cgroup_checked: bool,
     /// Containers that were asked for, with an unknown outcome, by name.
     pub(crate) containers_asked: BTreeMap<String, InFlightContainer>,
     /// What its containers were told about their end.
@@ -112,6 +115,7 @@ impl PodWork {
             is_reborn: false,
             sandbox_asked: None,
             has_place: false,
+            is_cgroup_checked: false,
             containers_asked: BTreeMap::new(),
             farewells: Farewells::default(),
             own_users: None,
@@ -169,6 +173,8 @@ pub(crate) struct PodJob {
     pub(crate) qos_class: &'static str,
     pub(crate) work: PodWork,
     pub(crate) work_left: WorkLeft,
+    /// The pod's newest definition; it changes also when an object does that the pod refers to.
+    pub(crate) newest: watch::Receiver<Arc<Pod>>,
     pub(crate) waits: Waits,
     pub(crate) recorder: FlightRecorder,
     /// Becomes true when the job should end early.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, join_all, select};
+use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::plan::KillContainer;
 use rubelet_lifecycle::termination::{ContainerStop, PodStop, runtime_grace_seconds};
 use rubelet_model::observation::ContainerKind;
@@ -45,11 +46,15 @@ impl PodJob {
             let mut turn = self.turn_without_hooks(&stop.containers).await;
             let names: Vec<&str> = stop.containers.iter().map(|one| one.name.as_str()).collect();
             let words = |name: &str| format!("Stopping container {name}");
-            let stopped = self.patient(
-                &mut turn,
-                STOP_PATIENCE,
-                self.stop_containers(&stop.containers, words),
-            );
+            let stopped = async {
+                let stopped = self.stop_containers(&stop.containers, words);
+                if is_on(Bug::SandboxFirst) {
+                    let soon = within(self.ports().clock.as_ref(), STOP_PATIENCE, stopped);
+                    return soon.await.unwrap_or(Ok(()));
+                }
+                stopped.await
+            };
+            let stopped = self.patient(&mut turn, STOP_PATIENCE, stopped);
             let what = format!("containers to stop: {}", names.join(", "));
             match self.waits.named(what, stopped).await {
                 Ok(()) => {}

@@ -36,6 +36,7 @@ impl PodJob {
             self.work.is_new_incarnation = false;
         }
         let mut last_plan = None;
+        let mut is_sure = false;
         for _ in 0..MAX_ROUNDS {
             self.check_cancelled()?;
             let observation = self.look().await?;
@@ -44,7 +45,16 @@ impl PodJob {
             if phase.is_some_and(Phase::is_terminal) {
                 return Ok(Outcome::Terminal);
             }
+            if self.leave_lost_cgroup(&observation).await? {
+                continue;
+            }
             let plan = self.plan(&observation);
+            if plan.kills_for_probes() && !std::mem::replace(&mut is_sure, true) {
+                // Probes fail also where nobody is left to answer. A container that has ended must not be taken for one that was
+                // killed and is to run again, so that nothing but a fresh look will do.
+                self.work.acted_at = self.ports().clock.moment();
+                continue;
+            }
             let mut retry = self.note_waits(&plan);
             if retry.is_some() {
                 self.publish(&observation, false).await;

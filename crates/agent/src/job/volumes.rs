@@ -4,8 +4,12 @@
 //! port.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use rubelet_lifecycle::configuration::ConfigurationError;
 use rubelet_lifecycle::configuration::environment::{Sources, environment};
@@ -81,6 +85,27 @@ impl PodJob {
                 let retry = retry_of(&failure);
                 Err(self.fail(failure.message, retry))
             }
+        }
+    }
+
+    /// Waits for something that can take minutes. The files of containers that run meanwhile follow what they are made from.
+    pub(super) async fn with_fresh_files<T>(&self, future: impl Future<Output = T>) -> T {
+        let following = async {
+            let mut newest = self.newest.clone();
+            // Nobody sends any more only when the agent ends.
+            while newest.changed().await.is_ok() {
+                let pod = Arc::clone(&newest.borrow_and_update());
+                let volumes = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.volumes.clone());
+                if uses_volumes(&pod) && volumes(&pod) == volumes(&self.pod) {
+                    // What fails here fails again in the next sync, which tells of it.
+                    let _ = self.ports().volumes.set_up(pod).await;
+                }
+            }
+            std::future::pending::<Infallible>().await
+        };
+        match select(pin!(future), pin!(following)).await {
+            Either::Left((value, _)) => value,
+            Either::Right((never, _)) => match never {},
         }
     }
 

@@ -28,6 +28,7 @@ use rubelet_resources::admission::{Judgement, Ledger, Refusal, RuntimeFeatures};
 use tokio::sync::mpsc;
 
 use super::entry::{Refused, uid_of};
+use super::kills::Kills;
 use super::second_look::{Look, SecondLooks};
 use super::{Pods, problems_of};
 use crate::sources::PodChange;
@@ -43,6 +44,8 @@ pub(super) struct Admission {
     pub(super) unjudged: BTreeMap<PodUid, Timestamp>,
     /// Let in, and waiting for the end of those whose place they take.
     pub(super) heirs: BTreeMap<PodUid, Heir>,
+    /// Those who make room.
+    pub(super) kills: Kills,
     /// Not let in by the labels that are known, and waiting for newer ones.
     pub(super) looks: SecondLooks,
     /// Added again after their end: what that end has left says nothing about them.
@@ -70,6 +73,7 @@ impl Admission {
             refused: BTreeMap::new(),
             unjudged: BTreeMap::new(),
             heirs: BTreeMap::new(),
+            kills: Kills::default(),
             looks,
             reborn: BTreeSet::new(),
             earlier: BTreeSet::new(),
@@ -114,6 +118,7 @@ impl Admission {
     /// Gives back what a pod held that cannot run any more.
     pub(super) fn release(&mut self, uid: &PodUid) {
         self.has_more_room |= self.ledger.release(uid);
+        self.kills.end(uid);
     }
 
     pub(super) fn set_earlier(&mut self, uids: BTreeSet<PodUid>) {
@@ -362,6 +367,8 @@ impl Pods {
             });
             let event = PodEvent::warning(PREEMPTED_REASON, PREEMPTED_MESSAGE);
             self.shared.ports.events.record(&entry.pod, event);
+            let now = self.shared.ports.clock.moment();
+            self.admission.kills.begin(victim.clone(), &entry.pod, now);
             let request = KillRequest {
                 cause: EndCause::Evicted,
                 grace_seconds: None,

@@ -27,6 +27,8 @@ pub(super) struct RunningJob {
     pub(super) sighted: Option<Arc<PodObservation>>,
     pub(super) began: Moment,
     pub(super) work_left: WorkLeft,
+    /// The pod's newest definition, sent again whenever an object that it refers to has changed.
+    pub(super) newest: watch::Sender<Arc<Pod>>,
     /// What the work is, as upstream's metrics call it.
     pub(super) operation: &'static str,
 }
@@ -36,6 +38,15 @@ impl RunningJob {
     pub(super) fn left(&self) -> Option<PodWork> {
         let mut left = self.work_left.lock().unwrap_or_else(PoisonError::into_inner);
         left.take()
+    }
+}
+
+impl Entry {
+    /// What the pod's files are made from has changed: a job that waits for something else brings them up to date meanwhile.
+    pub(super) fn tell_job_of_news(&self) {
+        if let Some(job) = &self.job {
+            job.newest.send_replace(Arc::clone(&self.pod));
+        }
     }
 }
 

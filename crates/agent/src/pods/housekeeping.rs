@@ -116,6 +116,7 @@ impl Pods {
             self.let_in(&uid);
         }
         self.admission.forget_earlier();
+        self.tell_overdue_kills();
         let unwanted: Vec<PodUid> = self
             .seen
             .keys()
@@ -125,6 +126,7 @@ impl Pods {
         for uid in unwanted {
             self.orphan_sighted(&uid);
         }
+        self.spared.settle();
         self.collect_garbage();
         let took = self.shared.ports.clock.moment().since(begun);
         if took > Duration::from_secs(1) {
@@ -164,8 +166,9 @@ impl Pods {
             (uid.clone(), fate)
         });
         let desired = self.desired.keys().map(|uid| (uid.clone(), PodFate::Lives));
+        let spared = self.spared_pods().map(|uid| (uid.clone(), PodFate::Lives));
         let fates = PodFates {
-            known: desired.chain(of_entries).collect(),
+            known: spared.chain(desired).chain(of_entries).collect(),
             sources_ready: self.sources_ready && self.is_first_list_done,
             also_of_ended_pods: false,
         };

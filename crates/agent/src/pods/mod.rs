@@ -9,12 +9,14 @@ mod census;
 mod entry;
 mod explain;
 mod housekeeping;
+mod kills;
 mod outside;
 mod probes;
 mod query;
 mod reporting;
 mod second_look;
 mod sightings;
+mod spared;
 mod starts;
 mod to_run;
 
@@ -44,12 +46,13 @@ use crate::job::{PodJob, PodWork, Progress, Report, Shared, WorkLeft};
 use crate::metrics::static_label;
 use crate::observer::{Sighting, same_facts};
 use crate::recorder::FlightRecorder;
-use crate::sources::{Merger, PodChange, SourceSet};
+use crate::sources::{Merger, PodChange, Source, SourceSet};
 use crate::supervisor::{Panicked, Supervisor};
 use crate::waits::Waits;
 use admission::Admission;
 use entry::{Entry, RunningJob, full_name_of, is_waiting, uid_of};
 pub(crate) use query::Query;
+use spared::Spared;
 use starts::Start;
 
 /// Safety net for everything that should have come by an event.
@@ -88,6 +91,7 @@ pub(crate) struct Pods {
     seen: BTreeMap<PodUid, Arc<PodObservation>>,
     /// Pods that lived at the first list and were not looked at since.
     unseen: BTreeSet<PodUid>,
+    spared: Spared,
     names: StaticNames,
     wakes: BTreeSet<(Moment, PodUid)>,
     /// What lived in the runtime at the start is in line for its name.
@@ -147,6 +151,7 @@ impl Pods {
             pods: BTreeMap::new(),
             seen: BTreeMap::new(),
             unseen: BTreeSet::new(),
+            spared: Spared::default(),
             names: StaticNames::default(),
             wakes: BTreeSet::new(),
             are_names_known: false,
@@ -195,7 +200,7 @@ impl Pods {
                 Some(look) = answers.second_looks.recv() => self.looked_again(&look),
                 Ok(()) = node.changed() => self.node_changed(),
                 Some(uid) = inputs.probes.next() => self.probe_changed(&uid),
-                Some(uid) = inputs.objects.next() => self.look_again(&uid),
+                Some(uid) = inputs.objects.next() => self.objects_changed(&uid),
                 set = inputs.sources.recv(), if sources_open => match set {
                     Some(set) => self.delivered(set),
                     None => sources_open = false,
@@ -226,8 +231,12 @@ impl Pods {
 
     // ---- what is desired
 
-    fn delivered(&mut self, set: SourceSet) {
+    fn delivered(&mut self, mut set: SourceSet) {
         let now = self.now();
+        if set.source == Source::File {
+            self.spared.set_files(std::mem::take(&mut set.never_good));
+            self.are_fates_stale = true;
+        }
         let merged = self.merger.merge(set, now);
         for duplicate in merged.duplicates {
             self.shared.ports.events.record(
@@ -261,7 +270,9 @@ impl Pods {
         match change {
             PodChange::Add(pod) => {
                 self.report_wanted(&pod);
-                self.wanted(&uid_of(&pod), pod, UpdateKind::Create);
+                let uid = uid_of(&pod);
+                self.spared.rule_out(&uid);
+                self.wanted(&uid, pod, UpdateKind::Create);
             }
             PodChange::Update(pod) | PodChange::Delete(pod) => {
                 let uid = uid_of(&pod);
@@ -324,9 +335,12 @@ impl Pods {
         // A static pod that ends does so by its own definition; one of the same identity may be there already.
         if let Some(entry) = self.pods.get_mut(uid)
             && (entry.state.ending().is_none() || is_api_pod(&pod))
-            && entry.take_on(&pod, now)
         {
-            self.refuse_resize(&pod);
+            let is_resized = entry.take_on(&pod, now);
+            entry.tell_job_of_news();
+            if is_resized {
+                self.refuse_resize(&pod);
+            }
         }
         let event = Event::Update {
             kind,
@@ -495,12 +509,14 @@ impl Pods {
         };
         let (cancel, cancelled) = watch::channel(false);
         let work_left = WorkLeft::default();
+        let (newest, definition) = watch::channel(Arc::clone(&entry.pod));
         entry.job = Some(RunningJob {
             number,
             cancel,
             sighted: None,
             began: moment,
             work_left: Arc::clone(&work_left),
+            newest,
             operation: entry.start.job_begins(job, &entry.pod, now, metrics),
         });
         if let Some(at) = entry.wake_at.take() {
@@ -514,6 +530,7 @@ impl Pods {
             qos_class: entry.qos_class,
             work: work.unwrap_or_else(|| PodWork::new(&self.shared.settings, moment)),
             work_left,
+            newest: definition,
             waits: entry.waits.clone(),
             recorder: entry.recorder.clone(),
             cancel: cancelled,

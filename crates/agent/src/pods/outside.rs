@@ -29,7 +29,9 @@ impl Pods {
             let what = "the API server to say which labels the node has";
             Some(explanation(pod, "Pending", self.waiting(what, *since, None)))
         });
-        refused.chain(unjudged).chain(heirs).chain(looks).collect()
+        let spared = self.explain_spared();
+        let outside = refused.chain(unjudged).chain(heirs).chain(looks);
+        outside.chain(spared).collect()
     }
 
     fn wait_of_refused(&self, refused: &Refused) -> WaitExplanation {
@@ -70,7 +72,7 @@ impl Pods {
     }
 }
 
-fn explanation(pod: &Pod, phase: &str, wait: WaitExplanation) -> PodExplanation {
+pub(super) fn explanation(pod: &Pod, phase: &str, wait: WaitExplanation) -> PodExplanation {
     let metadata = &pod.metadata;
     PodExplanation {
         namespace: metadata.namespace.clone().unwrap_or_default(),

@@ -23,6 +23,7 @@ impl Pods {
         let observation = match sighting {
             Sighting::Pod(observation) => observation,
             Sighting::Living { living, listed } => {
+                self.spared.found_at_start(&listed);
                 self.admission.set_earlier(listed);
                 return self.names_known(&living);
             }
@@ -32,6 +33,7 @@ impl Pods {
         self.unseen.remove(&uid);
         if observation.is_empty() {
             self.seen.remove(&uid);
+            self.spared.rule_out(&uid);
         } else {
             self.seen.insert(uid.clone(), Arc::clone(&observation));
         }
@@ -67,6 +69,14 @@ impl Pods {
         }
     }
 
+    /// Something that the pod refers to has changed.
+    pub(super) fn objects_changed(&mut self, uid: &PodUid) {
+        if let Some(entry) = self.pods.get(uid) {
+            entry.tell_job_of_news();
+        }
+        self.look_again(uid);
+    }
+
     pub(super) fn look_again(&mut self, uid: &PodUid) {
         let Some(entry) = self.pods.get(uid) else { return };
         let event = Event::Update {
@@ -97,6 +107,9 @@ impl Pods {
         let may_stay = self.desired.contains_key(uid) && !self.admission.is_shut_out(uid);
         if !may_stop || may_stay {
             return;
+        }
+        if self.is_spared(uid) {
+            return self.tell_spared(uid);
         }
         let Some(observation) = self.seen.get(uid).filter(|seen| lives(seen)).cloned() else {
             return;
@@ -140,6 +153,7 @@ impl Pods {
 
     fn first_list_done(&mut self) {
         self.is_first_list_done = true;
+        self.are_fates_stale = true;
         self.keep_house();
     }
 }

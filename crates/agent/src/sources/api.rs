@@ -204,6 +204,7 @@ impl ApiActor {
             source: Source::Api,
             pods: own.cloned().collect(),
             is_complete: true,
+            never_good: Vec::new(),
         };
         self.output.send(set).await.is_ok()
     }

@@ -42,6 +42,9 @@ pub(super) struct FileActor {
     sent: Option<Vec<Arc<Pod>>>,
     /// The last set that was sent had everything.
     sent_complete: bool,
+    /// Files that were never good, by the last look and by the last set.
+    never_good: Vec<PathBuf>,
+    sent_never_good: Vec<PathBuf>,
     /// Pods whose file was taken away since a set was sent. If it is there again, its pod begins anew.
     taken_away: BTreeSet<String>,
     /// Something could not be read at this look, and what it held before is not known either.
@@ -73,6 +76,8 @@ impl FileActor {
             manifests: Manifests::new(&settings.node_name, Arc::clone(&settings.gate)),
             sent: None,
             sent_complete: false,
+            never_good: Vec::new(),
+            sent_never_good: Vec::new(),
             taken_away: BTreeSet::new(),
             is_in_the_dark: false,
             copies: BTreeSet::new(),
@@ -203,7 +208,8 @@ impl FileActor {
             sent.len() == pods.len() && sent.iter().zip(&pods).all(|(a, b)| Arc::ptr_eq(a, b))
         });
         let is_complete = !self.is_in_the_dark;
-        if is_same && is_complete == self.sent_complete {
+        let is_known = is_complete == self.sent_complete && self.never_good == self.sent_never_good;
+        if is_same && is_known {
             return true;
         }
         let taken_away = std::mem::take(&mut self.taken_away);
@@ -227,6 +233,7 @@ impl FileActor {
         }
         self.sent = Some(pods.clone());
         self.sent_complete = is_complete;
+        self.sent_never_good.clone_from(&self.never_good);
         self.send(pods, is_complete).await
     }
 
@@ -235,6 +242,7 @@ impl FileActor {
             source: Source::File,
             pods,
             is_complete,
+            never_good: self.never_good.clone(),
         };
         self.output.send(set).await.is_ok()
     }
@@ -265,6 +273,7 @@ impl FileActor {
         let outcome = self.manifests.finish(&backups, self.clock.moment());
         self.look_again = outcome.look_again;
         outcome.lines.iter().for_each(log);
+        self.never_good = outcome.never_good;
         // Whatever is missing in the first set counts as not wanted, and its containers are stopped: so that set waits for
         // files that somebody writes just now.
         let is_too_early = self.sent.is_none() && outcome.is_unsettled;

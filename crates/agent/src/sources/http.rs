@@ -125,6 +125,7 @@ impl HttpActor {
             source: Source::Http,
             pods,
             is_complete: true,
+            never_good: Vec::new(),
         };
         let _ = self.output.send(set).await;
     }

@@ -57,6 +57,8 @@ pub(super) struct Outcome {
     pub(super) look_again: Option<Moment>,
     /// A file is there that may be finished any moment.
     pub(super) is_unsettled: bool,
+    /// Files that were read and never held a pod that may run.
+    pub(super) never_good: Vec<PathBuf>,
     pub(super) lines: Vec<Line>,
 }
 
@@ -214,10 +216,12 @@ impl Manifests {
             }
         }
         self.tell_doubles(now);
+        let never_good = self.files.iter().filter(|(_, file)| file.was_never_good());
         Outcome {
             pods,
             look_again,
             is_unsettled,
+            never_good: never_good.map(|(path, _)| path.clone()).collect(),
             lines: std::mem::take(&mut self.lines),
         }
     }
@@ -285,6 +289,11 @@ impl Manifest {
         }
     }
 
+    /// A folder or a socket never is, and what cannot be read wants nothing.
+    fn was_never_good(&self) -> bool {
+        self.good.is_none() && self.digest.is_some()
+    }
+
     /// A pod that may run. Whether the file had a trouble that was told of.
     fn take(&mut self, pod: Pod, now: Moment) -> bool {
         match &self.good {
@@ -315,7 +324,9 @@ impl Manifest {
         }
         let effect = match self.good {
             Some(_) => "its last good version keeps running until the file is corrected or removed",
-            None => "no pod runs from it until the file is corrected",
+            None => {
+                "no pod runs from it until the file is corrected; one that ran from it before a restart is left as it is"
+            }
         };
         Ok(Some(Line {
             path: path.to_owned(),

@@ -23,6 +23,7 @@ struct Looked {
     troubles: Vec<String>,
     again: Option<u64>,
     is_unsettled: bool,
+    never_good: Vec<PathBuf>,
     raw: Vec<Arc<Pod>>,
 }
 
@@ -67,6 +68,7 @@ impl Folder {
                 .look_again
                 .map(|at| u64::try_from(at.since(self.now).as_millis()).unwrap()),
             is_unsettled: outcome.is_unsettled,
+            never_good: outcome.never_good,
             raw: outcome.pods,
         }
     }
@@ -277,4 +279,24 @@ fn a_file_that_is_being_written_stays_as_it_was_for_a_while() {
         !folder.later(500).look(&[("/m/a", HALF)]).is_unsettled,
         "it is bad for good"
     );
+}
+
+#[test]
+fn files_that_were_never_good_are_named_until_they_are_good_or_gone() {
+    let mut folder = Folder::new();
+    let check = |looked: &Looked, expected: &[&str]| {
+        let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+        assert_eq!(looked.never_good, expected);
+    };
+    let socket = Found::Unusable("neither a folder nor a file".to_owned());
+    folder
+        .manifests
+        .observe(Path::new("/m/socket"), socket, folder.now);
+    let first = folder.look(&[("/m/a.yaml", HALF), ("/m/b.yaml", DATABASE), ("/m/c.yaml", HALF)]);
+    check(&first, &["/m/a.yaml", "/m/c.yaml"]);
+    let mended = [("/m/a.yaml", WEB), ("/m/b.yaml", HALF), ("/m/c.yaml", HALF)];
+    check(&folder.later(1000).look(&mended), &["/m/c.yaml"]);
+    // What went bad after it was good is known: its last good version goes on.
+    let worse = [("/m/a.yaml", HALF), ("/m/b.yaml", HALF)];
+    check(&folder.later(1000).look(&worse), &[]);
 }

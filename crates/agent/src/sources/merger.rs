@@ -128,6 +128,7 @@ impl Merger {
             source,
             pods,
             is_complete,
+            never_good: _,
         } = set;
         if is_complete {
             self.seen.insert(source);

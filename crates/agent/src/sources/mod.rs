@@ -17,6 +17,7 @@ mod http;
 mod manifests;
 mod merger;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -63,6 +64,8 @@ pub struct SourceSet {
     pub pods: Vec<Arc<Pod>>,
     /// False while something could not be read that may hold a pod: what is missing is not known to be unwanted then.
     pub is_complete: bool,
+    /// Files that were never good since the source began. An earlier life may have a pod of one.
+    pub never_good: Vec<PathBuf>,
 }
 
 /// What the sources are told once.

@@ -14,7 +14,10 @@ use rubelet_agent::{AgentHandle, AgentMetrics, AgentPorts, AgentSettings, NodeNo
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
 use rubelet_ports::api::PodReader;
-use rubelet_ports::{Clock, EventRecorder, NoReporter, PodEvent, PodObjects, PodReporter, PodView};
+use rubelet_ports::{
+    Clock, EventRecorder, NoPodCgroups, NoReporter, NodeEvent, NodeEventRecorder, PodCgroups, PodEvent,
+    PodObjects, PodReporter, PodView,
+};
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_sim::api::{SimApi, SimObjects};
 use rubelet_sim::dialer::SimDialer;
@@ -52,6 +55,15 @@ struct Events {
     executor: Executor,
     trace: Trace,
     recorded: Mutex<Vec<Recorded>>,
+    of_node: Mutex<Vec<NodeEvent>>,
+}
+
+impl NodeEventRecorder for Events {
+    fn record_node(&self, event: NodeEvent) {
+        let at = self.executor.elapsed();
+        self.trace.say(at, Actor::Rubelet, format!("node: {event:?}"));
+        self.of_node.lock().unwrap().push(event);
+    }
 }
 
 impl EventRecorder for Events {
@@ -81,6 +93,7 @@ pub(crate) struct Bed {
     pub(crate) settings: AgentSettings,
     /// How the node is, as the agent sees it.
     pub(crate) node: NodeNow,
+    pub(crate) cgroups: Arc<dyn PodCgroups>,
     trace: Trace,
     history: History,
     events: Arc<Events>,
@@ -144,6 +157,7 @@ impl Bed {
                 executor: executor.clone(),
                 trace: trace.clone(),
                 recorded: Mutex::default(),
+                of_node: Mutex::default(),
             }),
             executor,
             runtime,
@@ -154,6 +168,7 @@ impl Bed {
                 host_ips: Arc::new(node::host_ips()),
                 ..NodeNow::standalone()
             },
+            cgroups: Arc::new(NoPodCgroups),
             trace,
             running: None,
         }
@@ -251,7 +266,8 @@ impl Bed {
             dialer,
             probes: Arc::new(probes),
             events,
-            cgroups: Arc::new(rubelet_ports::NoPodCgroups),
+            node_events: self.events.clone(),
+            cgroups: self.cgroups.clone(),
             api,
             objects,
             reporter,
@@ -435,6 +451,13 @@ impl Bed {
     /// The pod's events with this reason.
     pub(crate) fn events(&self, pod: &str, reason: &str) -> Vec<PodEvent> {
         self.events_of(&full(pod), reason)
+    }
+
+    /// The node's events with this reason.
+    pub(crate) fn node_events(&self, reason: &str) -> Vec<NodeEvent> {
+        let mut told = self.events.of_node.lock().unwrap().clone();
+        told.retain(|event| event.reason == reason);
+        told
     }
 
     /// The same by the pod's whole name.

@@ -44,6 +44,7 @@ fn set(source: Source, pods: &[Pod]) -> SourceSet {
         source,
         pods: pods.iter().cloned().map(Arc::new).collect(),
         is_complete: true,
+        never_good: Vec::new(),
     }
 }
 

@@ -164,3 +164,33 @@ fn what_an_orphan_left_goes_after_all_sources_delivered() {
     ));
     bed.wait("nothing is left", seconds(200), |bed| pods_left(bed).is_empty());
 }
+
+#[test]
+fn files_follow_the_definition_while_a_hook_takes_long() {
+    let mut bed = Bed::started();
+    let field = json!({"path": "word", "fieldRef": {"fieldPath": "metadata.annotations['word']"}});
+    let hook = json!({"postStart": {"exec": {"command": ["take", "600000"]}}});
+    let pod = |word: &str| {
+        let volumes = json!([{"name": "info", "downwardAPI": {"items": [field.clone()]}}]);
+        let mut pod = with_volumes("web", volumes)
+            .uid("uid-web")
+            .container("lifecycle", hook.clone());
+        pod.metadata = json!({"annotations": {"word": word}});
+        pod
+    };
+    let file = Path::new(node::ROOT).join("pods/uid-web/volumes/kubernetes.io~downward-api/info/word");
+    bed.put(&pod("one"));
+    bed.wait("the hook runs", SOON, |bed| {
+        bed.waits_for("web").contains("postStart")
+    });
+    assert_eq!(bed.files.content(&file).unwrap(), b"one");
+    bed.put(&pod("two"));
+    bed.wait("the file is new", SOON, |bed| {
+        bed.files.content(&file).as_deref() == Some(b"two")
+    });
+    assert!(
+        bed.waits_for("web").contains("postStart"),
+        "{}",
+        bed.waits_for("web")
+    );
+}

@@ -77,8 +77,11 @@ fn a_pods_cgroup_is_made_found_and_removed() {
     ] {
         let bench = Bench::new(|settings| settings.driver = driver);
         let pod = burstable("a-b", "500m");
+        let exists = || bench.cgroups.exists(&pod).now_or_never().unwrap().unwrap();
+        assert!(!exists(), "{driver:?}");
         bench.cgroups.hold(&pod);
         bench.cgroups.create(&pod).now_or_never().unwrap().unwrap();
+        assert!(exists(), "{driver:?}");
         assert_eq!(
             bench.edge.value(expected, "cpu.weight").as_deref(),
             Some("20"),

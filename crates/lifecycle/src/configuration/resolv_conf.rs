@@ -4,6 +4,8 @@
 
 use super::dns::{MAX_SEARCH_LENGTH, MAX_SEARCH_LINE_LENGTH, MAX_SEARCHES};
 
+/// The reason of the event that tells a [`ResolvConfWarning`].
+pub const WARNING_REASON: &str = "CheckLimitsForResolvConf";
 /// More than this is not read.
 pub const MAX_LENGTH_BYTES: usize = 10 << 20;
 
@@ -29,6 +31,25 @@ pub enum ResolvConfWarning {
     Searches { count: usize, limit: usize },
     SearchLength { search: String },
     SearchLine { length: usize },
+}
+
+impl ResolvConfWarning {
+    /// For the event, with the file that it is about.
+    #[must_use]
+    pub fn message(&self, file: &str) -> String {
+        match self {
+            Self::Searches { count, limit } => {
+                format!("{file} has {count} search domains; pods on this node can use {limit} of them")
+            }
+            Self::SearchLength { search } => format!(
+                "{file} has a search domain of {} characters; more than {MAX_SEARCH_LENGTH} are not used: {search}",
+                search.len()
+            ),
+            Self::SearchLine { length } => format!(
+                "the search line of {file} has {length} characters; pods get {MAX_SEARCH_LINE_LENGTH} at most"
+            ),
+        }
+    }
 }
 
 impl ResolvConf {
@@ -71,7 +92,7 @@ impl ResolvConf {
         }
     }
 
-    /// Whether the node's search list leaves room for the cluster's; the reason of the event is `CheckLimitsForResolvConf`.
+    /// Whether the node's search list leaves room for the cluster's.
     pub fn warning(&self, has_cluster_domain: bool) -> Option<ResolvConfWarning> {
         let limit = if has_cluster_domain {
             MAX_SEARCHES - 3

@@ -30,6 +30,20 @@ impl Plan {
         })
     }
 
+    /// Whether a container is killed because its probes fail.
+    #[must_use]
+    pub fn kills_for_probes(&self) -> bool {
+        self.actions.iter().any(|action| {
+            matches!(
+                action,
+                Action::KillContainer(KillContainer {
+                    reason: KillReason::StartupProbe { .. } | KillReason::LivenessProbe { .. },
+                    ..
+                })
+            )
+        })
+    }
+
     /// The earliest time at which a wait ends by itself.
     #[must_use]
     pub fn look_again_at(&self) -> Option<Timestamp> {

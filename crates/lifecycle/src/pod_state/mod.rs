@@ -40,6 +40,8 @@ use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::deliberate::{Bug, is_on};
+
 const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 const API_SOURCE: &str = "api";
 
@@ -259,6 +261,7 @@ impl Requeue {
             Self::Resync => sync_frequency,
             Self::Retry(Retry::NetworkNotReady) => Duration::from_secs(1),
             Self::Retry(Retry::At(time)) => cap(time.since(now)),
+            Self::Retry(Retry::Later) if is_on(Bug::RetriedAtOnce) => Duration::from_millis(100),
             Self::Retry(Retry::Later) => cap(Duration::from_secs(10)),
         }
     }

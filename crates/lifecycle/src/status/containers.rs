@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{
 };
 use rubelet_model::observation::{ContainerObservation, ContainerState, ContainerUser};
 
+use crate::deliberate::{Bug, is_on};
 use crate::restart::{is_sidecar, should_start};
 
 use super::StatusInputs;
@@ -170,6 +171,9 @@ impl ContainerStatuses<'_> {
             && gates.restart.restart_all_containers
         {
             inherit(&mut status, old);
+        }
+        if is_on(Bug::RestartsForgotten) {
+            status.restart_count = 0;
         }
         let references = self.inputs.image_volume_references.get(&container.name);
         set_image_references(&mut status.volume_mounts, references);

@@ -194,6 +194,18 @@ fn resolver_files() {
         file.warning(true),
         Some(ResolvConfWarning::Searches { count: 30, limit: 29 })
     );
+    let check = |search: &str, words: &str| {
+        let file = ResolvConf::parse(&format!("search {search}")).expect("good");
+        let warning = file.warning(true).expect("too much");
+        let message = warning.message("/etc/resolv.conf");
+        assert!(
+            message.contains(words) && message.contains("/etc/resolv.conf"),
+            "{message}"
+        );
+    };
+    check(&many.join(" "), "30 search domains");
+    check(&"d".repeat(254), "a search domain of 254 characters");
+    check(&vec!["d".repeat(200); 11].join(" "), "2210 characters");
 }
 
 proptest! {

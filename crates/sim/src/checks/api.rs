@@ -39,15 +39,27 @@ fn essence(status: &PodStatus) -> impl PartialEq + '_ {
     )
 }
 
-fn say_the_same(one: &Pod, other: &Pod) -> bool {
+/// Where the object at the API server is not what the agent says, in words.
+fn difference(said: &Pod, object: &Pod) -> Option<String> {
     let nothing = PodStatus::default();
-    let (one, other) = (one.status.as_ref(), other.status.as_ref());
-    essence(one.unwrap_or(&nothing)) == essence(other.unwrap_or(&nothing))
+    let (ours, theirs) = (said.status.as_ref(), object.status.as_ref());
+    if essence(ours.unwrap_or(&nothing)) == essence(theirs.unwrap_or(&nothing)) {
+        return None;
+    }
+    Some(format!(
+        "{} is {} {} at the API server, the agent says {} {}",
+        rules::uid(said),
+        rules::phase(object),
+        rules::summary(object),
+        rules::phase(said),
+        rules::summary(said)
+    ))
 }
 
 impl Checker {
     pub(super) fn api_applied(&mut self, pod: Arc<Pod>) {
         if is_mirror(&pod) {
+            self.truth.mirrors.insert(rules::uid(&pod).to_owned(), pod);
             return;
         }
         let (uid, phase) = (rules::uid(&pod).to_owned(), rules::phase(&pod).to_owned());
@@ -74,6 +86,7 @@ impl Checker {
     }
 
     pub(super) fn api_removed(&mut self, uid: &str, by_node: bool) {
+        self.truth.mirrors.remove(uid);
         if self.truth.api.remove(uid).is_none() {
             return;
         }
@@ -141,14 +154,31 @@ impl Checker {
                 continue;
             }
             let said = self.truth.published.iter().find(|said| rules::uid(said) == uid);
-            if let Some(said) = said.filter(|said| !say_the_same(said, pod)) {
-                open.push(format!(
-                    "{uid} is {} {} at the API server, the agent says {} {}",
-                    rules::phase(pod),
-                    rules::summary(pod),
-                    rules::phase(said),
-                    rules::summary(said)
-                ));
+            open.extend(said.and_then(|said| difference(said, pod)));
+        }
+        open
+    }
+
+    /// Static pods of a cluster that others cannot see there, or not as they are.
+    pub(super) fn mirrors_unsettled(&self, hanging: Option<&str>) -> Vec<String> {
+        if !self.truth.has_api {
+            return Vec::new();
+        }
+        let is_static = |pod: &&Arc<Pod>| {
+            let truth = self.truth.pods.get(rules::uid(pod));
+            truth.is_some_and(|truth| !truth.is_api) && Some(rules::uid(pod)) != hanging
+        };
+        let mut open = Vec::new();
+        for said in self.truth.published.iter().filter(is_static) {
+            let uid = rules::uid(said);
+            let mut mirrors = self.truth.mirrors.values();
+            match mirrors.find(|mirror| rules::pod_name(mirror) == rules::pod_name(said)) {
+                None => open.push(format!("{uid} has no object at the API server")),
+                // One that is refused may still start: until then it has not ended for others.
+                Some(_) if rules::is_refused(said) => {}
+                // An end is an end there, also when a later life starts the pod again.
+                Some(mirror) if rules::is_terminal(rules::phase(mirror)) => {}
+                Some(mirror) => open.extend(difference(said, mirror)),
             }
         }
         open

@@ -21,6 +21,7 @@ const ROUNDING_SECONDS: i64 = 2;
 
 impl Checker {
     pub(super) fn asked(&mut self, at: Duration, ask: Ask) {
+        self.check_asks(at, &ask);
         match ask {
             Ask::RunSandbox { uid, attempt } => {
                 self.check_start(at, &uid, "RunPodSandbox");
@@ -34,14 +35,11 @@ impl Checker {
                 };
                 pod.sandboxes_asked.insert(attempt, asked);
             }
-            Ask::Create { sandbox, name, .. } => {
-                if let Some(sandbox) = self.truth.sandboxes.get(&sandbox) {
-                    let uid = sandbox.uid.clone();
-                    self.check_start(at, &uid, &format!("CreateContainer {name}"));
-                    self.check_volumes(&uid, &name);
-                    self.check_sidecars_started(&uid, &name);
-                }
-            }
+            Ask::Create {
+                sandbox,
+                name,
+                attempt,
+            } => self.create_asked(at, &sandbox, name, attempt),
             Ask::Start { id } => {
                 if let Some(instance) = self.truth.instances.get(&id) {
                     let uid = instance.uid.clone();
@@ -62,6 +60,48 @@ impl Checker {
                     self.check_was_stopped(at, &instance, "removed");
                 }
             }
+        }
+    }
+
+    fn create_asked(&mut self, at: Duration, sandbox: &str, name: String, attempt: u32) {
+        let Some(uid) = self.truth.sandboxes.get(sandbox).map(|one| one.uid.clone()) else {
+            return;
+        };
+        self.truth.note_reset(&uid);
+        self.check_start(at, &uid, &format!("CreateContainer {name}"));
+        self.check_volumes(&uid, &name);
+        self.check_initialized(&uid, sandbox, &name);
+        self.check_sidecars_started(&uid, &name);
+        let life = self.truth.life;
+        let pod = self.truth.pod(&uid);
+        pod.creates_asked.insert((name, attempt), life);
+    }
+
+    /// A container is about to be made: every init container before it has done its part in this sandbox. One that ends has
+    /// ended well, one that stays was started.
+    fn check_initialized(&mut self, uid: &str, sandbox: &str, name: &str) {
+        let Some(pod) = self.truth.version(uid) else {
+            return;
+        };
+        if rules::is_ephemeral(pod, name) {
+            return;
+        }
+        let resets = self.truth.pods.get(uid).map_or(0, |pod| pod.resets);
+        let is_done = |init: &str| {
+            let stays = rules::is_sidecar(pod, init);
+            self.truth.instances.values().any(|one| {
+                let is_here = one.name == init && one.sandbox == sandbox && one.resets == resets;
+                let has_succeeded = matches!(one.state, State::Ended { code: 0, .. });
+                is_here && if stays { one.ran } else { has_succeeded }
+            })
+        };
+        let before = rules::init_containers(pod)
+            .iter()
+            .take_while(|one| one.name != name);
+        let missing = before.map(|one| one.name.as_str()).find(|one| !is_done(one));
+        if let Some(missing) = missing {
+            let sentence = format!("CreateContainer {name} of {uid} before {missing} has done its part");
+            self.violate(sentence);
         }
     }
 
@@ -89,13 +129,15 @@ impl Checker {
             let truth = self.truth.pod(uid);
             truth.may_be_reborn = false;
             truth.terminal = None;
-        } else if let Some((phase, _)) = &pod.terminal {
+        } else if let Some((phase, said_in)) = &pod.terminal {
             let has_deadline = self
                 .truth
                 .version(uid)
                 .and_then(|pod| pod.spec.as_ref()?.active_deadline_seconds)
                 .is_some();
-            if !pod.had_loss && !has_deadline {
+            // Only a later life has to find out again, from what the runtime still has.
+            let may_forget = *said_in != self.truth.life && (pod.had_loss || has_deadline);
+            if !may_forget {
                 self.violate(format!("{what} for {uid}, which is {phase}"));
             }
         }
@@ -156,11 +198,13 @@ impl Checker {
             self.check_grace(at, &instance, grace_seconds);
             self.check_order(at, &instance);
         }
+        let for_probes = self.fails_probes(&instance);
         if let Some(instance) = self.truth.instances.get_mut(id) {
             instance.stops.push(StopAsked {
                 life,
                 at,
                 grace_seconds,
+                for_probes,
             });
         }
         let pod = self.truth.pod(&instance.uid);
@@ -193,7 +237,18 @@ impl Checker {
     /// A process gets its stop signal and its grace before it is killed.
     fn check_was_stopped(&mut self, at: Duration, instance: &Instance, what: &str) {
         let life = self.truth.life;
-        let was_asked = instance.stops.iter().any(|stop| stop.life == life);
+        let mut stops = instance.stops.iter().filter(|stop| stop.life == life);
+        let was_asked = stops.clone().next().is_some();
+        let had_its_time = stops.any(|stop| {
+            let grace = Duration::from_secs(stop.grace_seconds.max(0).unsigned_abs());
+            stop.at + grace <= at
+        });
+        if was_asked && !had_its_time {
+            self.violate(format!(
+                "{} {} of {} is {what} before its grace is over",
+                instance.id, instance.name, instance.uid
+            ));
+        }
         let is_unseen = match instance.state {
             // Whoever looked a moment before saw it as created, and knew of nobody who starts it.
             State::Running { since } => instance.is_late && at.saturating_sub(since) <= UNSEEN,
@@ -265,7 +320,7 @@ impl Checker {
             || pod.absent_in_life
             || truth.wanted(uid).is_none()
             || deadline_passed
-            || pod.restart_all_asked
+            || pod.is_resetting
             || truth.ready_sandboxes(uid) > 1
             || truth.is_complete(version)
             || self.is_doomed(version);
@@ -316,7 +371,14 @@ impl Checker {
         let Some(learnt) = pod.end_began.filter(|_| pod.published_in_life) else {
             return;
         };
-        // An end that began for another reason before the removal has used up more of it.
+        // An end that began for another reason before the removal has used up more of it. A restart of all containers may go on
+        // until it hears of the removal.
+        let may_reset = self.may_reset(&instance.uid);
+        let began = if pod.is_resetting {
+            learnt + self.slack
+        } else {
+            learnt
+        };
         let began_before = self
             .truth
             .instances
@@ -326,9 +388,9 @@ impl Checker {
                 other
                     .stops
                     .iter()
-                    .any(|stop| stop.life == life && stop.at < learnt)
+                    .any(|stop| stop.life == life && stop.at < began)
             });
-        if pod.restart_all_asked || began_before {
+        if may_reset || began_before {
             return;
         }
         let used = i64::try_from(at.saturating_sub(learnt).as_secs()).unwrap_or(i64::MAX);

@@ -12,9 +12,9 @@ use super::truth::Instance;
 use super::{Checker, rules};
 use crate::history::HookKind;
 
-/// How far the hook before the stop is, in this life of rubelet.
+/// How far a hook is, in this life of rubelet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum PreStop {
+enum Progress {
     #[default]
     NotAsked,
     Asked,
@@ -26,8 +26,16 @@ pub(super) enum PreStop {
 pub(super) struct Handled {
     /// Failures in a row. A call that went wrong may count or not.
     failures: BTreeMap<ProbeKind, u32>,
+    post_start: Progress,
     post_start_failed: bool,
-    pre_stop: PreStop,
+    pre_stop: Progress,
+}
+
+impl Handled {
+    /// Whether its first hook is under way.
+    pub(super) fn is_starting(&self) -> bool {
+        self.post_start == Progress::Asked
+    }
 }
 
 /// Upstream's default.
@@ -57,12 +65,13 @@ impl Checker {
         let Some(instance) = self.truth.instances.get_mut(id) else {
             return;
         };
-        if kind == HookKind::PostStart {
-            return;
-        }
-        let before = std::mem::replace(&mut instance.handled.pre_stop, PreStop::Asked);
-        if before == PreStop::Ended {
-            let sentence = format!("{id} {} runs its preStop hook again", instance.name);
+        let (hook, word) = match kind {
+            HookKind::PostStart => (&mut instance.handled.post_start, "postStart"),
+            HookKind::PreStop => (&mut instance.handled.pre_stop, "preStop"),
+        };
+        let before = std::mem::replace(hook, Progress::Asked);
+        if before == Progress::Ended {
+            let sentence = format!("{id} {} runs its {word} hook again", instance.name);
             self.violate(sentence);
         }
     }
@@ -72,16 +81,21 @@ impl Checker {
             return;
         };
         match kind {
-            HookKind::PostStart => instance.handled.post_start_failed |= !is_good,
-            HookKind::PreStop => instance.handled.pre_stop = PreStop::Ended,
+            HookKind::PostStart => {
+                instance.handled.post_start = Progress::Ended;
+                instance.handled.post_start_failed |= !is_good;
+            }
+            HookKind::PreStop => instance.handled.pre_stop = Progress::Ended,
         }
     }
 
     /// Whether its own probes or its first hook are a reason to stop it.
     pub(super) fn is_unwell(&self, instance: &Instance) -> bool {
-        if instance.handled.post_start_failed {
-            return true;
-        }
+        instance.handled.post_start_failed || self.fails_probes(instance)
+    }
+
+    /// Whether a probe failed as often as its pod allows.
+    pub(super) fn fails_probes(&self, instance: &Instance) -> bool {
         let version = self.truth.version(&instance.uid);
         let Some(container) = version.and_then(|pod| rules::find(pod, &instance.name)) else {
             return false;
@@ -107,12 +121,20 @@ impl Checker {
         })
     }
 
-    /// Whether an instance may have been stopped for its probes: then another one follows, however it ended.
-    pub(super) fn is_replaced(&self, pod: &Pod, instance: &Instance) -> bool {
-        let name = &instance.name;
-        let is_probed = rules::find(pod, name)
-            .is_some_and(|one| one.startup_probe.is_some() || one.liveness_probe.is_some());
-        is_probed && !instance.stops.is_empty() && rules::policy(pod, name) != "Never"
+    /// Whether an instance was stopped for its probes by the life of rubelet that asked for its successor, which then follows
+    /// however the first one ended. A later life goes by the end alone.
+    pub(super) fn is_replaced(&self, pod: &Pod, before: &Instance, successor: &Instance) -> bool {
+        let number = (successor.name.clone(), successor.attempt);
+        let truth = self.truth.pods.get(&before.uid);
+        let asked_in = truth.and_then(|pod| pod.creates_asked.get(&number));
+        let mut stops = before.stops.iter();
+        rules::policy(pod, &before.name) != "Never"
+            && stops.any(|stop| stop.for_probes && Some(&stop.life) == asked_in)
+    }
+
+    /// Whether this may be a stop for the restart of all containers, which gives nobody any time.
+    pub(super) fn may_reset(&self, uid: &str) -> bool {
+        self.truth.pods.get(uid).is_some_and(|pod| pod.is_resetting)
     }
 
     /// A container is about to be stopped that has a command to run before.
@@ -127,8 +149,8 @@ impl Checker {
         // Without any grace there is no time for it, as when all containers of a pod are restarted.
         let own = pod.versions.iter().map(|pod| rules::grace_seconds(pod));
         let mut graces = own.chain(pod.deletion_graces.iter().copied());
-        let has_time = !pod.restart_all_asked && !graces.any(|grace| grace <= 0);
-        if has_hook && has_time && instance.handled.pre_stop == PreStop::NotAsked {
+        let has_time = !self.may_reset(&instance.uid) && !graces.any(|grace| grace <= 0);
+        if has_hook && has_time && instance.handled.pre_stop == Progress::NotAsked {
             self.violate(format!(
                 "{} {} of {} is stopped without its preStop hook",
                 instance.id, instance.name, instance.uid

@@ -7,10 +7,6 @@ use super::truth::{Instance, SandboxTruth, State};
 use super::{Checker, rules};
 use crate::history::{Cause, Fact};
 
-/// More starts of one container than this within [`STORM_TIME`] are a storm: crash-loop backoff does not work.
-const STORM_STARTS: usize = 8;
-const STORM_TIME: Duration = Duration::from_secs(60);
-
 impl Checker {
     pub(super) fn sandbox_ready(&mut self, fact: Fact) {
         let Fact::SandboxReady {
@@ -81,7 +77,9 @@ impl Checker {
         else {
             return;
         };
-        let incarnation = self.truth.pod(&uid).incarnation;
+        self.truth.note_reset(&uid);
+        let pod = self.truth.pod(&uid);
+        let (incarnation, resets) = (pod.incarnation, pod.resets);
         let of_name = (uid.clone(), name.clone());
         self.truth.by_age.entry(of_name).or_default().push(id.clone());
         let instance = Instance {
@@ -92,9 +90,11 @@ impl Checker {
             image,
             attempt,
             incarnation,
+            resets,
             life: self.truth.life,
             ran: false,
             is_late: false,
+            is_removed: false,
             state: State::Created,
             stops: Vec::new(),
             call_failed: false,
@@ -105,9 +105,11 @@ impl Checker {
 
     pub(super) fn removed(&mut self, id: &str) {
         // The instance stays known: whether a container may run again depends on how its last instance ended.
-        if let Some(instance) = self.truth.instances.get_mut(id)
-            && let State::Created = instance.state
-        {
+        let Some(instance) = self.truth.instances.get_mut(id) else {
+            return;
+        };
+        instance.is_removed = true;
+        if instance.state == State::Created {
             self.truth.instances.remove(id);
             for ids in self.truth.by_age.values_mut() {
                 ids.retain(|known| known != id);
@@ -120,14 +122,10 @@ impl Checker {
             return;
         };
         instance.state = State::Ended { code, cause, at };
-        let (uid, name) = (instance.uid.clone(), instance.name.clone());
-        let asks = self.truth.pods.get(&uid).is_some_and(|pod| {
-            pod.versions
-                .iter()
-                .any(|pod| rules::asks_for_all(pod, &name, code))
-        });
-        if asks {
-            self.truth.pod(&uid).restart_all_asked = true;
+        let instance = instance.clone();
+        let uid = instance.uid.clone();
+        if self.truth.asks_for_all(&instance) {
+            self.truth.pod(&uid).is_resetting = true;
         }
         if cause == Cause::Lost {
             self.truth.pod(&uid).had_loss = true;
@@ -145,7 +143,7 @@ impl Checker {
         self.check_cgroup(&instance);
         self.check_single(&instance);
         self.check_policy(&instance);
-        self.check_storm(at, &instance);
+        self.check_starts(at, &instance);
     }
 
     /// A container that rubelet starts runs in its pod's cgroup. A start that an earlier life has asked for may come late, and
@@ -162,6 +160,7 @@ impl Checker {
 
     pub(super) fn cgroup_gone(&mut self, uid: &str) {
         self.truth.cgroups.remove(uid);
+        self.check_sources(uid, "removal of the cgroup");
         let running = self.truth.running(uid).next().map(|instance| instance.id.clone());
         if let Some(id) = running {
             self.violate(format!("the cgroup of {uid} was removed while {id} ran in it"));
@@ -208,7 +207,7 @@ impl Checker {
         }
     }
 
-    /// A container that ended for good does not run again.
+    /// A container that ended for good does not run again, unless it was replaced by another or all of its pod are restarted.
     fn check_policy(&mut self, instance: &Instance) {
         let Some(pod) = self.truth.version(&instance.uid).cloned() else {
             return;
@@ -218,7 +217,7 @@ impl Checker {
         if is_ephemeral && !truth.had_loss {
             return self.check_runs_once(instance);
         }
-        if truth.had_loss || truth.restart_all_asked || truth.versions.len() > 1 {
+        if truth.had_loss {
             return;
         }
         let before = self
@@ -230,6 +229,7 @@ impl Checker {
                     && other.name == instance.name
                     && other.id != instance.id
                     && other.incarnation == instance.incarnation
+                    && other.resets == instance.resets
                     && other.ran
             })
             .max_by_key(|other| other.attempt);
@@ -240,7 +240,9 @@ impl Checker {
             return;
         };
         let in_new_sandbox = before.sandbox != instance.sandbox && rules::pod_policy(&pod) != "Never";
-        if rules::restarts(&pod, &instance.name, code) || in_new_sandbox || self.is_replaced(&pod, before) {
+        let has_new_image = before.image != instance.image;
+        let is_replaced = has_new_image || self.is_replaced(&pod, before, instance);
+        if rules::restarts(&pod, &instance.name, code) || in_new_sandbox || is_replaced {
             return;
         }
         let sentence = format!(
@@ -267,22 +269,6 @@ impl Checker {
                 instance.name, instance.uid, instance.id, before.id
             );
             self.violate(sentence);
-        }
-    }
-
-    fn check_storm(&mut self, at: Duration, instance: &Instance) {
-        let pod = self.truth.pod(&instance.uid);
-        let starts = pod.starts.entry(instance.name.clone()).or_default();
-        starts.push(at);
-        let recent = starts
-            .iter()
-            .filter(|start| at.saturating_sub(**start) < STORM_TIME);
-        let recent = recent.count();
-        if recent > STORM_STARTS {
-            self.violate(format!(
-                "{} of {} started {recent} times within {STORM_TIME:?}",
-                instance.name, instance.uid
-            ));
         }
     }
 }

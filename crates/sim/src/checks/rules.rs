@@ -2,7 +2,7 @@
 //!
 //! Written again on purpose instead of using the agent's functions: a check that shares the code under test finds nothing.
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, ExecAction, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, EphemeralContainer, ExecAction, Pod};
 use rubelet_ports::ProbeKind;
 
 use crate::runtime::{Health, Script};
@@ -76,6 +76,12 @@ pub(super) fn is_sidecar(pod: &Pod, name: &str) -> bool {
     init_containers(pod)
         .iter()
         .any(|container| container.name == name && container.restart_policy.as_deref() == Some("Always"))
+}
+
+/// A container that readiness is about: a regular one or a sidecar.
+pub(super) fn stays(pod: &Pod, name: &str) -> bool {
+    let mut regular = regular_containers(pod).iter();
+    regular.any(|container| container.name == name) || is_sidecar(pod, name)
 }
 
 pub(super) fn pod_policy(pod: &Pod) -> &str {
@@ -225,17 +231,32 @@ pub(super) fn is_terminal(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
 }
 
+/// The statuses of all containers.
+pub(super) fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let lists = pod.status.iter().flat_map(|status| {
+        [
+            &status.init_container_statuses,
+            &status.container_statuses,
+            &status.ephemeral_container_statuses,
+        ]
+    });
+    lists.flatten().flatten()
+}
+
+/// What the pod's status says of a condition.
+pub(super) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    conditions
+        .find(|one| one.type_ == type_)
+        .map(|one| one.status.as_str())
+}
+
 /// What a status says, in few words.
 pub(super) fn summary(pod: &Pod) -> String {
     let Some(status) = &pod.status else {
         return "no status".to_owned();
     };
-    let lists = [
-        &status.init_container_statuses,
-        &status.container_statuses,
-        &status.ephemeral_container_statuses,
-    ];
-    let containers = lists.into_iter().flatten().flatten().map(|one| {
+    let containers = statuses(pod).map(|one| {
         let state = one.state.clone().unwrap_or_default();
         let text = match (state.running, state.terminated, state.waiting) {
             (Some(_), _, _) => "running".to_owned(),

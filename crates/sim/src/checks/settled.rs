@@ -60,6 +60,7 @@ impl Checker {
             }
         }
         open.extend(self.api_unsettled());
+        open.extend(self.mirrors_unsettled(hanging));
         for pod in &truth.published {
             if !wanted.contains(rules::uid(pod)) {
                 open.push(format!("{} is still published", rules::uid(pod)));
@@ -116,13 +117,57 @@ impl Checker {
             ));
         }
         let mut running = truth.running(uid);
-        if running.any(|instance| rules::post_start_hangs(pod, &instance.name)) {
-            // Nothing happens in such a pod; that it harms nobody else is seen from the others.
-            return Ok(());
+        let is_stuck = |one: &&Instance| one.handled.is_starting() && rules::post_start_hangs(pod, &one.name);
+        if let Some(stuck) = running.find(is_stuck) {
+            return self.check_stuck(stuck, phase);
         }
         self.check_statuses(pod, said)?;
         self.check_ephemeral(pod, said)?;
-        self.check_running(pod, said)
+        self.check_running(pod, said)?;
+        self.check_whole(pod, said)
+    }
+
+    /// A pod that waits for the first hook of a container does nothing else, but it lives: in one sandbox, and not as one that
+    /// has ended. Whoever starts after a crash takes the container as it is and has nothing to wait for.
+    fn check_stuck(&self, stuck: &Instance, phase: &str) -> Result<(), String> {
+        if rules::is_terminal(phase) {
+            return Err(format!("it is {phase}, but {} runs its postStart hook", stuck.id));
+        }
+        self.check_sandbox(stuck)?;
+        match self.truth.ready_sandboxes(&stuck.uid) {
+            1 => Ok(()),
+            count => Err(format!("it has {count} sandboxes")),
+        }
+    }
+
+    /// What is said of the pod as a whole, once all of its containers run.
+    fn check_whole(&self, pod: &Pod, said: &Pod) -> Result<(), String> {
+        let all = rules::init_containers(pod)
+            .iter()
+            .chain(rules::regular_containers(pod));
+        let mut of_interest = all
+            .filter(|one| rules::stays(pod, &one.name))
+            .map(|one| &one.name);
+        let runs = |name: &String| {
+            let newest = self.truth.newest_instance(rules::uid(pod), name);
+            newest.is_some_and(Instance::is_running) && !rules::loops(pod, name)
+        };
+        if !of_interest.clone().all(runs) {
+            return Ok(());
+        }
+        let phase = rules::phase(said);
+        if phase != "Running" {
+            return Err(format!("all of it runs, but its phase is {phase:?}"));
+        }
+        let is_ready = of_interest.all(|name| Self::status(said, name).is_some_and(|status| status.ready));
+        let expected = if is_ready { "True" } else { "False" };
+        for type_ in ["ContainersReady", "Ready"] {
+            let found = rules::condition(said, type_);
+            if found != Some(expected) {
+                return Err(format!("{type_} is {found:?} where {expected} is right"));
+            }
+        }
+        Ok(())
     }
 
     /// Each ephemeral container was made once, or waits for its image.
@@ -170,17 +215,7 @@ impl Checker {
     }
 
     fn status<'a>(said: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
-        let status = said.status.as_ref()?;
-        let lists = [
-            &status.init_container_statuses,
-            &status.container_statuses,
-            &status.ephemeral_container_statuses,
-        ];
-        lists
-            .into_iter()
-            .flatten()
-            .flatten()
-            .find(|status| status.name == name)
+        rules::statuses(said).find(|status| status.name == name)
     }
 
     fn waits_for_image(said: &Pod, name: &str) -> bool {
@@ -207,6 +242,13 @@ impl Checker {
                     if id != format!("containerd://{}", instance.id) {
                         return Err(format!("{name} is {}, its status says {id}", instance.id));
                     }
+                    if i64::from(status.restart_count) < i64::from(instance.attempt) {
+                        return Err(format!(
+                            "{name} runs for the {}. time, its status says {} restarts",
+                            instance.attempt + 1,
+                            status.restart_count
+                        ));
+                    }
                     self.check_readiness(pod, status, instance)?;
                 }
                 (Some(instance), None) => {
@@ -230,9 +272,10 @@ impl Checker {
         instance: &Instance,
     ) -> Result<(), String> {
         let name = &instance.name;
-        let stays = !rules::is_init(pod, name) || rules::is_sidecar(pod, name);
         // One that is killed again and again may be in the middle of anything.
-        let Some(container) = rules::find(pod, name).filter(|_| stays && !rules::loops(pod, name)) else {
+        let Some(container) =
+            rules::find(pod, name).filter(|_| rules::stays(pod, name) && !rules::loops(pod, name))
+        else {
             return Ok(());
         };
         let mut kinds = [ProbeKind::Startup, ProbeKind::Readiness].into_iter();
@@ -312,6 +355,10 @@ impl Checker {
                 instance.id, instance.image
             ));
         }
+        self.check_sandbox(instance)
+    }
+
+    fn check_sandbox(&self, instance: &Instance) -> Result<(), String> {
         let sandbox = self.truth.sandboxes.get(&instance.sandbox);
         if sandbox.is_none_or(|sandbox| !sandbox.is_ready) {
             return Err(format!("{} runs in a dead sandbox", instance.id));

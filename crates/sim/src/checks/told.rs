@@ -36,11 +36,14 @@ impl Checker {
         }
         for (uid, pod) in &mut truth.pods {
             if !pod.is_api && (pod.absent_in_life || !wanted.contains(uid)) {
-                pod.incarnation += 1;
-                pod.may_be_reborn = true;
+                pod.begin_again();
             }
             // What a half-written manifest was before, only an earlier life could know.
             pod.absent_in_life = !wanted.contains(uid) || unfinished.contains(uid);
+            if pod.resets > 0 || pod.is_resetting {
+                // Containers that were removed for a restart of all are counted by the status alone, which ended with its life.
+                pod.restarts_said.clear();
+            }
             pod.told_in_life = false;
             pod.told = None;
             pod.published_in_life = false;
@@ -77,8 +80,7 @@ impl Checker {
                 pod.end_began.get_or_insert(at);
             }
             if !pod.is_api {
-                pod.incarnation += 1;
-                pod.may_be_reborn = true;
+                pod.begin_again();
             }
             pod.first_stop = None;
         }
@@ -142,8 +144,7 @@ impl Checker {
         };
         let pod = self.truth.pod(&uid);
         if !pod.told_in_life && !pod.may_be_reborn {
-            pod.incarnation += 1;
-            pod.may_be_reborn = true;
+            pod.begin_again();
         }
         pod.absent_in_life |= !pod.told_in_life;
     }
@@ -173,6 +174,8 @@ impl Checker {
                 continue;
             };
             truth.published_in_life = true;
+            self.check_said(pod);
+            let truth = self.truth.pod(uid);
             if rules::is_refused(pod) {
                 truth.refused_at = Some(at);
                 // Not an end: it may be let in later.

@@ -26,6 +26,8 @@ pub(super) struct StopAsked {
     pub(super) life: u32,
     pub(super) at: Duration,
     pub(super) grace_seconds: i64,
+    /// Its probes had failed as often as its pod allows.
+    pub(super) for_probes: bool,
 }
 
 /// One instance of a container.
@@ -38,12 +40,16 @@ pub(super) struct Instance {
     pub(super) image: String,
     pub(super) attempt: u32,
     pub(super) incarnation: u32,
+    /// How often all containers of its pod had been restarted when it appeared.
+    pub(super) resets: u32,
     /// The life of rubelet in which it appeared.
     pub(super) life: u32,
     /// It had a process once.
     pub(super) ran: bool,
     /// It came to life by a call that the agent had given up.
     pub(super) is_late: bool,
+    /// The runtime has it no longer.
+    pub(super) is_removed: bool,
     pub(super) state: State,
     pub(super) stops: Vec<StopAsked>,
     pub(super) call_failed: bool,
@@ -126,7 +132,14 @@ pub(super) struct PodTruth {
     pub(super) is_ending: bool,
     pub(super) first_stop: Option<Duration>,
     pub(super) first_told: Option<Duration>,
-    pub(super) restart_all_asked: bool,
+    /// A container asked with its end for a restart of all, and none was made anew since.
+    pub(super) is_resetting: bool,
+    /// How often all containers were restarted.
+    pub(super) resets: u32,
+    /// The life of rubelet that asked for an instance, by its name and number.
+    pub(super) creates_asked: BTreeMap<(String, u32), u32>,
+    /// The restarts that were said of each container.
+    pub(super) restarts_said: BTreeMap<String, i32>,
     /// The runtime lost things of it.
     pub(super) had_loss: bool,
     /// Its terminal phase, and the life of rubelet that said so.
@@ -137,6 +150,15 @@ pub(super) struct PodTruth {
     pub(super) passed_startup: BTreeSet<String>,
     /// Times of starts in this life, by container.
     pub(super) starts: BTreeMap<String, Vec<Duration>>,
+}
+
+impl PodTruth {
+    /// It is another pod from now on, though its identity is the same.
+    pub(super) fn begin_again(&mut self) {
+        self.incarnation += 1;
+        self.may_be_reborn = true;
+        self.restarts_said.clear();
+    }
 }
 
 #[derive(Default)]
@@ -157,6 +179,8 @@ pub(super) struct Truth {
     pub(super) told_by_http: Vec<Arc<Pod>>,
     /// What the API server has, by UID; mirrors are left out.
     pub(super) api: BTreeMap<String, Arc<Pod>>,
+    /// The objects of static pods at the API server, by their own UID.
+    pub(super) mirrors: BTreeMap<String, Arc<Pod>>,
     /// What the agent was told of it in this life, less what is deleted.
     pub(super) told_by_api: BTreeMap<String, Arc<Pod>>,
     pub(super) api_listed_in_life: bool,
@@ -174,6 +198,8 @@ pub(super) struct Truth {
     /// When the last source of this life delivered.
     pub(super) complete_since: Option<Duration>,
     pub(super) clock_moved: bool,
+    /// Times of calls in the last minute, by what they are for.
+    pub(super) asks: BTreeMap<String, Vec<Duration>>,
     /// What the runtime had something of when the agent started.
     pub(super) lived_at_start: BTreeSet<String>,
     pub(super) published: Vec<Arc<Pod>>,
@@ -241,6 +267,29 @@ impl Truth {
     pub(super) fn lives(&self, uid: &str) -> bool {
         let mut sandboxes = self.sandboxes.values().filter(|sandbox| sandbox.uid == uid);
         self.running(uid).next().is_some() || sandboxes.any(|sandbox| sandbox.is_ready && !sandbox.is_late)
+    }
+
+    /// Whether its end asks for a restart of all containers of its pod.
+    pub(super) fn asks_for_all(&self, instance: &Instance) -> bool {
+        let State::Ended { code, .. } = instance.state else {
+            return false;
+        };
+        let pod = self.pods.get(&instance.uid);
+        let mut versions = pod.into_iter().flat_map(|pod| &pod.versions);
+        versions.any(|pod| rules::asks_for_all(pod, &instance.name, code))
+    }
+
+    /// A restart of all containers is over when whoever asked for it is gone, and another container is made.
+    pub(super) fn note_reset(&mut self, uid: &str) {
+        let is_asked = self
+            .instances
+            .values()
+            .any(|one| one.uid == uid && !one.is_removed && self.asks_for_all(one));
+        let pod = self.pod(uid);
+        if pod.is_resetting && !is_asked {
+            pod.is_resetting = false;
+            pod.resets += 1;
+        }
     }
 
     pub(super) fn has_all_sources(&self) -> bool {

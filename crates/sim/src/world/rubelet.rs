@@ -88,6 +88,7 @@ impl World {
             dialer,
             probes: probes.clone(),
             events,
+            node_events: Arc::new(NoNodeEvents),
             cgroups,
             api,
             objects: None,

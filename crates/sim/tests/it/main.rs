@@ -8,6 +8,7 @@
 )]
 
 mod bugs;
+mod checks;
 mod files;
 mod replay;
 mod runtime;

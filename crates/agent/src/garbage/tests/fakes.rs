@@ -14,13 +14,14 @@ use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{
     CgroupError, CgroupErrorKind, Clock, DirectoryEntry, EventStream, FileError, FileErrorKind, FileKind,
-    FileReader, FileWriter, Moment, MountRequest, PodCgroups, PodVolumes, RuntimeError, RuntimeErrorKind,
-    RuntimeReader, RuntimeWriter, VolumeFailure, WatchStream,
+    FileReader, FileWriter, Moment, MountRequest, NodeEvent, NodeEventRecorder, PodCgroups, PodVolumes,
+    RuntimeError, RuntimeErrorKind, RuntimeReader, RuntimeWriter, VolumeFailure, WatchStream,
 };
 use rubelet_wire::cri::v1;
 
 use super::super::{GarbageCollector, GarbagePorts, GarbageSettings};
 use crate::metrics::AgentMetrics;
+use crate::node_now::NodeNow;
 
 pub(super) struct StillClock;
 
@@ -451,6 +452,26 @@ pub(super) struct Bench {
     pub(super) files: Arc<FakeFiles>,
     pub(super) volumes: Arc<FakeVolumes>,
     pub(super) cgroups: Arc<FakeCgroups>,
+    pub(super) node_events: Arc<FakeNodeEvents>,
+}
+
+#[derive(Default)]
+pub(super) struct FakeNodeEvents(Mutex<Vec<NodeEvent>>);
+
+impl NodeEventRecorder for FakeNodeEvents {
+    fn record_node(&self, event: NodeEvent) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+impl FakeNodeEvents {
+    /// What was told since the last question, as `reason: message`.
+    pub(super) fn take(&self) -> Vec<String> {
+        let told = std::mem::take(&mut *self.0.lock().unwrap());
+        told.iter()
+            .map(|event| format!("{}: {}", event.reason, event.message))
+            .collect()
+    }
 }
 
 /// The pods that have a cgroup.
@@ -465,6 +486,11 @@ impl PodCgroups for FakeCgroups {
 
     async fn create(&self, _pod: &Pod) -> Result<(), CgroupError> {
         Ok(())
+    }
+
+    async fn exists(&self, pod: &Pod) -> Result<bool, CgroupError> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        Ok(self.0.lock().unwrap().contains(&PodUid::from(uid)))
     }
 
     async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
@@ -487,6 +513,7 @@ impl Bench {
         let files = Arc::new(FakeFiles::default());
         let cgroups = Arc::new(FakeCgroups::default());
         let volumes = Arc::new(FakeVolumes::default());
+        let node_events = Arc::new(FakeNodeEvents::default());
         let registry = prometheus::Registry::new();
         let metrics = Arc::new(AgentMetrics::register(&registry).expect("an empty registry takes them"));
         let ports = GarbagePorts {
@@ -497,6 +524,8 @@ impl Bench {
             file_writer: Arc::clone(&files) as Arc<dyn FileWriter>,
             volumes: Arc::clone(&volumes) as Arc<dyn PodVolumes>,
             cgroups: Arc::clone(&cgroups) as Arc<dyn PodCgroups>,
+            node_events: Arc::clone(&node_events) as Arc<dyn NodeEventRecorder>,
+            node: NodeNow::standalone(),
             metrics: Arc::clone(&metrics),
         };
         let settings = GarbageSettings {
@@ -512,6 +541,7 @@ impl Bench {
             files,
             volumes,
             cgroups,
+            node_events,
         }
     }
 

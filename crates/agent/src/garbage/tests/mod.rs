@@ -180,6 +180,27 @@ fn a_runtime_that_is_down_keeps_every_file() {
 }
 
 #[test]
+fn a_search_that_fails_is_the_nodes_event_once_until_one_goes_well() {
+    let bench = bench();
+    let check = |scope: &GarbageScope, lists_fail: bool, is_told: bool| {
+        bench.runtime.state().lists_fail = lists_fail;
+        collect(&bench, scope, fates(&KNOWN, true));
+        let told = bench.node_events.take();
+        assert_eq!(told.len(), usize::from(is_told), "{told:?}");
+        let words = "ContainerGCFailed: Call on unix:///fake.sock";
+        assert!(told.iter().all(|text| text.starts_with(words)), "{told:?}");
+    };
+    let pod = GarbageScope::Pod(PodUid::from("gone"));
+    check(&pod, true, false);
+    check(&GarbageScope::Node, true, true);
+    check(&GarbageScope::Node, true, false);
+    // One container that stays is no failure of the search.
+    bench.runtime.state().broken.insert("gonexbx0".to_owned());
+    check(&GarbageScope::Node, false, false);
+    check(&GarbageScope::Node, true, true);
+}
+
+#[test]
 fn what_cannot_be_removed_keeps_its_pod_and_nothing_else() {
     let bench = bench();
     bench.runtime.state().broken.insert("gonexbx0".to_owned());

@@ -1,0 +1,58 @@
+//! Storms: whatever fails or ends is tried again after a pause.
+
+use std::time::Duration;
+
+use super::Checker;
+use super::truth::Instance;
+use crate::history::Ask;
+
+const STORM_TIME: Duration = Duration::from_secs(60);
+/// More starts of one container within the time: crash-loop backoff does not work.
+const STORM_STARTS: usize = 8;
+/// More calls of one kind about one thing within the time: they are repeated without a pause.
+const STORM_ASKS: usize = 30;
+
+/// What a call is for: one that is repeated has the same words.
+fn words(ask: &Ask) -> String {
+    match ask {
+        Ask::RunSandbox { uid, .. } => format!("RunPodSandbox {uid}"),
+        Ask::StopSandbox { id } => format!("StopPodSandbox {id}"),
+        Ask::RemoveSandbox { id } => format!("RemovePodSandbox {id}"),
+        Ask::Create { sandbox, name, .. } => format!("CreateContainer {name} in {sandbox}"),
+        Ask::Start { id } => format!("StartContainer {id}"),
+        Ask::Stop { id, .. } => format!("StopContainer {id}"),
+        Ask::Remove { id } => format!("RemoveContainer {id}"),
+        Ask::Hook { id, kind } => format!("{kind:?} {id}"),
+    }
+}
+
+/// Adds a time and gives how many there were within the last minute.
+fn count(times: &mut Vec<Duration>, at: Duration) -> usize {
+    times.push(at);
+    times.retain(|time| at.saturating_sub(*time) < STORM_TIME);
+    times.len()
+}
+
+impl Checker {
+    pub(super) fn check_asks(&mut self, at: Duration, ask: &Ask) {
+        let words = words(ask);
+        let recent = count(self.truth.asks.entry(words.clone()).or_default(), at);
+        if recent > STORM_ASKS {
+            self.violate(format!(
+                "{words} is asked for {recent} times within {STORM_TIME:?}"
+            ));
+        }
+    }
+
+    pub(super) fn check_starts(&mut self, at: Duration, instance: &Instance) {
+        let pod = self.truth.pod(&instance.uid);
+        let starts = pod.starts.entry(instance.name.clone()).or_default();
+        let recent = count(starts, at);
+        if recent > STORM_STARTS {
+            self.violate(format!(
+                "{} of {} started {recent} times within {STORM_TIME:?}",
+                instance.name, instance.uid
+            ));
+        }
+    }
+}

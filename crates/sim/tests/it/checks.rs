@@ -1,0 +1,325 @@
+//! The checks themselves: small histories, told by hand, and what is wrong in them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_ports::ProbeKind;
+use rubelet_sim::checks::Checker;
+use rubelet_sim::history::{Ask, Cause, Fact, HookKind};
+use rubelet_sim::node;
+use serde_json::{Value, json};
+
+const UID: &str = "00000001-sim";
+const SANDBOX: &str = "s1";
+
+/// What happens to one static pod, a second after the other.
+struct Story {
+    checker: Checker,
+    at: Duration,
+    path: PathBuf,
+    content: Arc<Vec<u8>>,
+}
+
+impl Story {
+    /// The pod is told of, and has its sandbox.
+    fn of(spec: &Value) -> Self {
+        let metadata = json!({"name": "pod1", "uid": UID});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+        let mut story = Self {
+            checker: Checker::new(false, false, Duration::from_secs(2)),
+            at: Duration::ZERO,
+            path: node::manifest_path("pod1"),
+            content: Arc::new(pod.to_string().into_bytes()),
+        };
+        story.checker.disk_changed(&story.path, Some(&story.content));
+        story.rubelet_starts();
+        story.happens(Fact::SandboxReady {
+            id: SANDBOX.to_owned(),
+            uid: UID.to_owned(),
+            attempt: 0,
+            is_late: false,
+        });
+        story.happens(Fact::CgroupMade { uid: UID.to_owned() });
+        story
+    }
+
+    fn happens(&mut self, fact: Fact) {
+        self.at += Duration::from_secs(1);
+        self.checker.observe(vec![(self.at, fact)]);
+    }
+
+    fn asks(&mut self, ask: Ask) {
+        self.happens(Fact::Asked(ask));
+    }
+
+    fn rubelet_starts(&mut self) {
+        self.happens(Fact::RubeletStarted);
+        let (path, content) = (self.path.clone(), Arc::clone(&self.content));
+        let names = vec!["pod1.json".to_owned()];
+        self.happens(Fact::Listed { names });
+        self.happens(Fact::ManifestRead { path, content });
+    }
+
+    fn is_removed(&mut self) {
+        self.checker.disk_changed(&self.path, None);
+        self.happens(Fact::Listed { names: Vec::new() });
+    }
+
+    /// An instance is made and started.
+    fn runs(&mut self, id: &str, name: &str, attempt: u32) {
+        self.asks(Ask::Create {
+            sandbox: SANDBOX.to_owned(),
+            name: name.to_owned(),
+            attempt,
+        });
+        self.happens(Fact::Created {
+            id: id.to_owned(),
+            sandbox: SANDBOX.to_owned(),
+            uid: UID.to_owned(),
+            name: name.to_owned(),
+            attempt,
+            image: "app:1".to_owned(),
+        });
+        self.asks(Ask::Start { id: id.to_owned() });
+        self.happens(Fact::Started {
+            id: id.to_owned(),
+            is_late: false,
+        });
+    }
+
+    fn stops(&mut self, id: &str, grace_seconds: i64) {
+        let id = id.to_owned();
+        self.asks(Ask::Stop { id, grace_seconds });
+    }
+
+    fn ends(&mut self, id: &str, code: i32) {
+        let (id, cause) = (id.to_owned(), Cause::Own);
+        self.happens(Fact::Ended { id, code, cause });
+    }
+
+    fn fails(&mut self, id: &str, kind: ProbeKind) {
+        let (id, is_good) = (id.to_owned(), false);
+        self.happens(Fact::Probed { id, kind, is_good });
+    }
+
+    fn says(&mut self, status: Value) {
+        let mut pod: Value = serde_json::from_slice(&self.content).unwrap();
+        pod["metadata"]["name"] = json!("pod1-sim");
+        pod["status"] = status;
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let pods = vec![Arc::new(pod)];
+        self.happens(Fact::Published { pods });
+    }
+
+    /// The words are in the first violation; without words there must be none.
+    fn check(&self, expected: &str) {
+        let found = self.checker.violations().first().map_or("", String::as_str);
+        let is_right = match expected {
+            "" => found.is_empty(),
+            words => found.contains(words),
+        };
+        assert!(is_right, "{expected:?} is expected, found {found:?}");
+    }
+}
+
+fn container(name: &str, more: Value) -> Value {
+    let mut container = json!({"name": name, "image": "app:1"});
+    if let (Value::Object(all), Value::Object(more)) = (&mut container, more) {
+        all.extend(more);
+    }
+    container
+}
+
+fn spec(containers: &[Value]) -> Value {
+    json!({"restartPolicy": "OnFailure", "containers": containers})
+}
+
+#[test]
+fn a_container_that_ended_well_follows_only_a_stop_for_its_probes() {
+    let probe = json!({"exec": {"command": ["probe"]}, "failureThreshold": 2});
+    let hook = json!({"postStart": {"exec": {"command": ["postStart", "exit", "1"]}}});
+    let spec = spec(&[container(
+        "main",
+        json!({"livenessProbe": probe, "lifecycle": hook}),
+    )]);
+    let story = |fails: u32, crashes: bool| {
+        let mut story = Story::of(&spec);
+        story.runs("c1", "main", 0);
+        for _ in 0..fails {
+            story.fails("c1", ProbeKind::Liveness);
+        }
+        story.happens(Fact::HookEnded {
+            id: "c1".to_owned(),
+            kind: HookKind::PostStart,
+            is_good: false,
+        });
+        story.stops("c1", 30);
+        story.ends("c1", 0);
+        if crashes {
+            story.rubelet_starts();
+        }
+        story.runs("c2", "main", 1);
+        story
+    };
+    story(2, false).check("");
+    story(1, false).check("runs again as c2");
+    story(2, true).check("runs again as c2");
+}
+
+#[test]
+fn a_hook_that_hangs_excuses_a_pod_only_while_it_runs() {
+    let hook = json!({"postStart": {"exec": {"command": ["postStart", "hang"]}}});
+    let spec = spec(&[
+        container("main", json!({"lifecycle": hook})),
+        container("other", json!({})),
+    ]);
+    let mut story = Story::of(&spec);
+    story.runs("c1", "main", 0);
+    let (id, kind) = ("c1".to_owned(), HookKind::PostStart);
+    story.asks(Ask::Hook { id, kind });
+    let waiting = json!({"waiting": {"reason": "ContainerCreating"}});
+    let status = |name: &str, state: &Value, id: &str| {
+        json!({"name": name, "image": "app:1", "imageID": "", "ready": !id.is_empty(), "restartCount": 0,
+               "state": state, "containerID": id})
+    };
+    let nothing = [status("main", &waiting, ""), status("other", &waiting, "")];
+    story.says(json!({"phase": "Pending", "containerStatuses": nothing}));
+    assert_eq!(story.checker.check_one(UID), Ok(()));
+    // Its sandbox is not excused.
+    story.happens(Fact::SandboxStopped {
+        id: SANDBOX.to_owned(),
+    });
+    let dead = story.checker.check_one(UID).unwrap_err();
+    assert!(dead.contains("dead sandbox"), "{dead}");
+    story.happens(Fact::SandboxReady {
+        id: SANDBOX.to_owned(),
+        uid: UID.to_owned(),
+        attempt: 0,
+        is_late: false,
+    });
+    // The next life has no hook to wait for.
+    story.rubelet_starts();
+    let running = json!({"running": {}});
+    let statuses = [
+        status("main", &running, "containerd://c1"),
+        status("other", &waiting, ""),
+    ];
+    story.says(json!({"phase": "Pending", "containerStatuses": statuses}));
+    story.check("");
+    let open = story.checker.check_one(UID).unwrap_err();
+    assert!(open.contains("other was never created"), "{open}");
+}
+
+/// Two containers; the first may ask for a restart of both.
+fn resetting() -> Value {
+    let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let hook = json!({"preStop": {"exec": {"command": ["preStop", "exit", "0"]}}});
+    spec(&[
+        container(
+            "main",
+            json!({"restartPolicy": "Never", "restartPolicyRules": rules}),
+        ),
+        container("other", json!({"lifecycle": hook})),
+    ])
+}
+
+#[test]
+fn a_restart_of_all_containers_takes_hooks_away_only_while_it_lasts() {
+    let mut story = Story::of(&resetting());
+    story.runs("c1", "main", 0);
+    story.runs("c2", "other", 0);
+    story.ends("c1", 42);
+    story.stops("c2", 2);
+    story.ends("c2", 0);
+    for id in ["c2", "c1"] {
+        story.happens(Fact::Removed { id: id.to_owned() });
+    }
+    story.runs("c3", "main", 1);
+    story.runs("c4", "other", 1);
+    story.check("");
+    story.is_removed();
+    story.stops("c4", 28);
+    story.check("c4 other of 00000001-sim is stopped without its preStop hook");
+}
+
+#[test]
+fn after_a_restart_of_all_containers_an_end_is_for_good_again() {
+    let mut story = Story::of(&resetting());
+    story.runs("c1", "main", 0);
+    story.ends("c1", 42);
+    story.happens(Fact::Removed { id: "c1".to_owned() });
+    story.runs("c2", "main", 1);
+    story.ends("c2", 1);
+    story.check("");
+    story.runs("c3", "main", 2);
+    story.check("runs again as c3");
+}
+
+#[test]
+fn a_sandbox_goes_after_the_grace_of_its_containers() {
+    for (waits, expected) in [(0, "before its grace is over"), (30, "")] {
+        let mut story = Story::of(&spec(&[container("main", json!({}))]));
+        story.runs("c1", "main", 0);
+        story.is_removed();
+        story.stops("c1", 29);
+        story.at += Duration::from_secs(waits);
+        story.asks(Ask::StopSandbox {
+            id: SANDBOX.to_owned(),
+        });
+        story.check(expected);
+    }
+}
+
+#[test]
+fn nobody_overtakes_an_init_container() {
+    let mut spec = spec(&[container("main", json!({}))]);
+    spec["initContainers"] = json!([container("init", json!({}))]);
+    for (code, expected) in [
+        (Some(0), ""),
+        (Some(1), "before init has done"),
+        (None, "before init"),
+    ] {
+        let mut story = Story::of(&spec);
+        story.runs("c1", "init", 0);
+        if let Some(code) = code {
+            story.ends("c1", code);
+        }
+        story.runs("c2", "main", 0);
+        story.check(expected);
+    }
+}
+
+#[test]
+fn what_is_said_of_containers_is_so() {
+    let check = |said: &[Value], ready: &str, expected: &str| {
+        let mut story = Story::of(&spec(&[container("main", json!({}))]));
+        story.runs("c1", "main", 0);
+        story.ends("c1", 1);
+        for said in said {
+            let mut status = json!({"name": "main", "image": "app:1", "imageID": "", "ready": false});
+            status["containerID"] = json!("containerd://c1");
+            status["state"] = said["state"].clone();
+            status["restartCount"] = said["restarts"].clone();
+            let conditions = json!([{"type": "Ready", "status": ready}]);
+            story.says(json!({"phase": "Running", "containerStatuses": [status], "conditions": conditions}));
+        }
+        story.check(expected);
+    };
+    let ended = |code: i32| {
+        let end = json!({"exitCode": code, "containerID": "containerd://c1"});
+        json!({"restarts": 1, "state": {"terminated": end}})
+    };
+    let runs = |restarts: i32| json!({"restarts": restarts, "state": {"running": {}}});
+    check(&[ended(1)], "False", "");
+    check(&[ended(0)], "False", "main ended with 0, which it did not");
+    check(&[runs(1)], "True", "it is ready, main is not");
+    // It may be said to run for as long as nobody has looked.
+    check(&[runs(0), runs(1)], "False", "");
+    check(
+        &[runs(1), runs(0)],
+        "False",
+        "main has 0 restarts, where 1 were said before",
+    );
+}
