@@ -3,6 +3,7 @@
 //! Owns the calls and what is told of them; what a hook is, and its words, is decided by `lifecycle::hooks`. A hook may take
 //! as long as it likes, so that nobody runs one while holding a turn at the runtime.
 
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,9 @@ use super::container::Started;
 use super::sandbox::{ActiveSandbox, IN_FLIGHT_LOOK};
 use super::{PodJob, Stop};
 use crate::metrics::HookMetrics;
+
+/// How often a container is looked at while its hook after the start runs.
+const HOOK_LOOK: Duration = Duration::from_secs(10);
 
 /// Why a hook did not do what it should. Neither text is put into an event: both come from the container.
 pub(super) struct HookFailure {
@@ -78,7 +82,8 @@ impl PodJob {
         };
         permit.take();
         let name = container.name.as_str();
-        let run = self.with_fresh_files(self.run_hook(&hook, id, &sandbox.ips));
+        let run = self.while_runs(id, self.run_hook(&hook, id, &sandbox.ips));
+        let run = self.with_fresh_files(run);
         let what = format!("the postStart hook of container {name}");
         let Err(failure) = self.read(what, run).await? else {
             return Ok(Ok(()));
@@ -97,6 +102,30 @@ impl PodJob {
         };
         self.kill_containers(&[(&kill, self.kind_of(name))]).await?;
         Ok(Err(Retry::At(self.now().plus(IN_FLIGHT_LOOK))))
+    }
+
+    /// Gives a hook up whose container has ended: the call may never notice, and the container would not be started again.
+    async fn while_runs(
+        &self,
+        id: &ContainerId,
+        hook: impl Future<Output = Result<(), HookFailure>>,
+    ) -> Result<(), HookFailure> {
+        let clock = Arc::clone(&self.ports().clock);
+        let ended = async {
+            loop {
+                clock.sleep(HOOK_LOOK).await;
+                let seen = self.shared.observer.look(&self.uid, clock.moment()).await;
+                let runs = |one: &ContainerObservation| !matches!(one.state, ContainerState::Exited(_));
+                if seen.is_ok_and(|seen| !seen.containers.iter().any(|one| one.id == *id && runs(one))) {
+                    return;
+                }
+            }
+        };
+        // On the heap: a job's stack is shallow.
+        match select(Box::pin(hook), Box::pin(ended)).await {
+            Either::Left((result, _)) => result,
+            Either::Right(((), _)) => Err(HookFailure::new("the container ended before its hook did")),
+        }
     }
 
     /// Runs the hook of a container that is about to be stopped, for as long as its grace period.

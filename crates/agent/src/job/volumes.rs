@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
@@ -103,7 +102,8 @@ impl PodJob {
             }
             std::future::pending::<Infallible>().await
         };
-        match select(pin!(future), pin!(following)).await {
+        // On the heap: a job's stack is shallow.
+        match select(Box::pin(future), Box::pin(following)).await {
             Either::Left((value, _)) => value,
             Either::Right((never, _)) => match never {},
         }

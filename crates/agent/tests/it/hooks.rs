@@ -125,6 +125,19 @@ fn a_post_start_hook_that_hangs_holds_up_nobody_else() {
     assert!(bed.is_ready("other"));
 }
 
+#[test]
+fn a_container_that_ends_under_its_hook_is_started_again() {
+    let mut bed = Bed::started();
+    let hook = json!({"postStart": {"httpGet": {"host": SILENT, "port": 80}}});
+    bed.put(&with_hooks("web", &["runs=2000:1,forever"], hook));
+    bed.wait("the hook is given up", seconds(60), |bed| {
+        !bed.events("web", "FailedPostStartHook").is_empty()
+    });
+    bed.wait("it runs again", seconds(60), |bed| {
+        bed.line.sent_about("StartContainer", "web/main").len() == 2
+    });
+}
+
 /// What is sent to the runtime after a preStop hook, and when.
 fn stop_after(hook: &Value, grace: i64, expected: (u64, i64), failures: usize) {
     let mut bed = Bed::started();

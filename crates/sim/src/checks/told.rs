@@ -40,10 +40,8 @@ impl Checker {
             }
             // What a half-written manifest was before, only an earlier life could know.
             pod.absent_in_life = !wanted.contains(uid) || unfinished.contains(uid);
-            if pod.resets > 0 || pod.is_resetting {
-                // Containers that were removed for a restart of all are counted by the status alone, which ended with its life.
-                pod.restarts_said.clear();
-            }
+            // What a life has counted and not reported ends with it, until the next one has looked.
+            pod.restarts_said.clear();
             pod.told_in_life = false;
             pod.told = None;
             pod.published_in_life = false;
