@@ -82,11 +82,11 @@ fn first_allocation(pod: &Pod, container: &Container) -> Option<ResourceRequirem
     let Some(status) = status_of(pod, &container.name) else {
         return asked;
     };
-    let limits = status
-        .resources
-        .as_ref()
-        .and_then(|actual| actual.limits.as_ref());
-    kept(asked, status.allocated_resources.as_ref(), limits)
+    kept(
+        asked,
+        status.allocated_resources.as_ref(),
+        status.resources.as_ref(),
+    )
 }
 
 fn first_allocation_of_pod(pod: &Pod) -> Option<ResourceRequirements> {
@@ -94,23 +94,24 @@ fn first_allocation_of_pod(pod: &Pod) -> Option<ResourceRequirements> {
     let Some(status) = &pod.status else {
         return asked;
     };
-    let limits = status
-        .resources
-        .as_ref()
-        .and_then(|actual| actual.limits.as_ref());
-    kept(asked, status.allocated_resources.as_ref(), limits)
+    kept(
+        asked,
+        status.allocated_resources.as_ref(),
+        status.resources.as_ref(),
+    )
 }
 
 /// What is asked for, with what the status says otherwise. What the status does not say is as it is asked for.
 fn kept(
     asked: Option<ResourceRequirements>,
     allocated: Option<&Amounts>,
-    limits: Option<&Amounts>,
+    actual: Option<&ResourceRequirements>,
 ) -> Option<ResourceRequirements> {
     let asked_requests = asked.as_ref().and_then(|asked| asked.requests.clone());
     let asked_limits = asked.as_ref().and_then(|asked| asked.limits.clone());
     let requests = allocated.filter(|shown| !same(shown, asked_requests.as_ref().unwrap_or(&Amounts::new())));
     // The runtime may show a limit that only the pod as a whole has.
+    let limits = actual.and_then(|actual| actual.limits.as_ref());
     let limits = limits.filter(|shown| {
         let mut asked = asked_limits.iter().flatten();
         asked.any(|(name, asked)| {

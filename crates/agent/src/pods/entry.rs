@@ -41,15 +41,6 @@ impl RunningJob {
     }
 }
 
-impl Entry {
-    /// What the pod's files are made from has changed: a job that waits for something else brings them up to date meanwhile.
-    pub(super) fn tell_job_of_news(&self) {
-        if let Some(job) = &self.job {
-            job.newest.send_replace(Arc::clone(&self.pod));
-        }
-    }
-}
-
 pub(super) struct Entry {
     /// The newest definition, with the resources it was let in with; of an orphan its name and namespace only.
     pub(super) pod: Arc<Pod>,
@@ -86,6 +77,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// What the pod's files are made from has changed: a job that waits for something else brings them up to date meanwhile.
+    pub(super) fn tell_job_of_news(&self) {
+        if let Some(job) = &self.job {
+            job.newest.send_replace(Arc::clone(&self.pod));
+        }
+    }
+
     /// Brings what is shown up to date. The answer is whether the phase or the readiness changed.
     pub(super) fn show(&mut self, gates: StatusGates, now: Timestamp) -> bool {
         let Some(derived) = &self.derived else {
