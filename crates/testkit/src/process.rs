@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 const POLL: Duration = Duration::from_millis(10);
@@ -124,6 +124,21 @@ pub fn tail(path: &Path, lines: usize) -> String {
         }
         Err(error) => format!("({}: {error})", path.display()),
     }
+}
+
+/// Writes a shell script that can be run at once.
+///
+/// Another process writes it: a file that this one has open for writing is for a moment open in every child that other tests fork meanwhile,
+/// and until they have let go of it the kernel refuses to run it ("Text file busy").
+pub fn write_script(path: &Path, script: &str) -> Result<()> {
+    let status = Command::new("sh")
+        .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod 755 "$0""#])
+        .arg(path)
+        .arg(script)
+        .status()
+        .context("start sh")?;
+    ensure!(status.success(), "write {}: {status}", path.display());
+    Ok(())
 }
 
 /// Starts `command` with its output appended to `log`.

@@ -8,12 +8,12 @@
 )]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rubelet_credential_plugins::{PluginProgramError, PluginPrograms};
 use rubelet_ports::{CredentialPlugins as _, PluginCall, PluginFailure};
+use rubelet_testkit::process::write_script;
 
 /// Far beyond what any of these programs needs.
 const LONG: Duration = Duration::from_secs(120);
@@ -28,14 +28,8 @@ impl Bench {
         let bench = Self {
             directory: tempfile::tempdir().unwrap(),
         };
-        bench.add("plugin", &format!("#!/bin/sh\n{script}\n"), 0o755);
+        write_script(&bench.directory.path().join("plugin"), script).unwrap();
         bench
-    }
-
-    fn add(&self, name: &str, content: &str, mode: u32) {
-        let file = self.directory.path().join(name);
-        fs::write(&file, content).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
     }
 
     fn call(&self) -> PluginCall {
@@ -173,7 +167,7 @@ async fn a_program_that_goes_away_is_told() {
 fn what_is_missing_is_found_at_the_start() {
     let bench = Bench::new("");
     let directory = bench.directory.path();
-    bench.add("data", "", 0o644);
+    fs::write(directory.join("data"), "").unwrap();
     let open = |directory: &Path, name: &str| PluginPrograms::open(directory, [name]).map(drop);
     assert!(open(directory, "plugin").is_ok());
     assert!(matches!(

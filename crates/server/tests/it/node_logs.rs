@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 
 use anyhow::Result;
 use flate2::read::GzDecoder;
+use rubelet_testkit::process::write_script;
 use rubelet_testkit::{Scope, in_scope};
 use serde_json::json;
 
@@ -28,13 +29,11 @@ async fn start(scope: &Scope, takes_queries: bool) -> Result<Running> {
     symlink(logs.join("pods/web/0.log"), logs.join("containers/web.log"))?;
     symlink(scope.path("secret"), logs.join("stolen"))?;
     symlink("/etc", logs.join("etc"))?;
-    let program = scope.path("journalctl");
-    fs::write(
-        &program,
-        "#!/bin/sh\nif [ \"$1\" = --field ]; then echo kubelet.service; echo crond.service; exit; fi\n\
-         for word; do echo \"$word\"; done\necho complaint >&2\nexit 1\n",
+    write_script(
+        &scope.path("journalctl"),
+        "if [ \"$1\" = --field ]; then echo kubelet.service; echo crond.service; exit; fi\n\
+         for word; do echo \"$word\"; done\necho complaint >&2\nexit 1",
     )?;
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     setup.start().await
 }
 

@@ -1,10 +1,10 @@
 //! Clients that vanish in the middle of a stream, of whatever kind, leave nothing: no socket, no open file, no process.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use rubelet_testkit::process::write_script;
 use rubelet_testkit::wait::wait_until;
 use rubelet_testkit::{Scope, in_scope};
 use serde_json::json;
@@ -20,15 +20,13 @@ const LOG: &str = "2026-01-01T00:00:00Z stdout F line\n";
 
 /// In place of the journal's program: at this first argument it notes its own number, and is then silent.
 fn write_journal(scope: &Scope, silent_at: &str) -> Result<()> {
-    let program = scope.path("journalctl");
     let child = scope.path("child");
     let script = format!(
-        "#!/bin/sh\ncase $1 in {silent_at}) echo $$ > {child}.new; mv {child}.new {child}; exec sleep 1000;; esac\n\
-         echo kubelet.service\n",
+        "case $1 in {silent_at}) echo $$ > {child}.new; mv {child}.new {child}; exec sleep 1000;; esac\n\
+         echo kubelet.service",
         child = child.display()
     );
-    fs::write(&program, script)?;
-    Ok(fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?)
+    write_script(&scope.path("journalctl"), &script)
 }
 
 /// Files below the scope that this process has open for reading a log.

@@ -1,6 +1,5 @@
 //! Private registries, with passwords from secrets, files and plugins, with and without TLS.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -9,6 +8,7 @@ use rubelet_host::HostClock;
 use rubelet_images::{CredentialProviders, read_configuration};
 use rubelet_ports::{ImageProvider as _, ImageRequest};
 use rubelet_testkit::containerd::Flavour;
+use rubelet_testkit::process::write_script;
 use rubelet_testkit::registry::{Credentials, Registry};
 use serde_json::json;
 
@@ -135,9 +135,7 @@ async fn a_plugin_opens_it_and_a_bad_one_does_not() -> Result<()> {
     let directory = node.scope.path("plugins");
     std::fs::create_dir(&directory)?;
     let providers = |script: &str| -> Result<CredentialProviders> {
-        let program = directory.join("teller");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+        write_script(&directory.join("teller"), script)?;
         let file = json!({"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [{
             "name": "teller", "matchImages": ["private.test"], "defaultCacheDuration": "1h",
             "apiVersion": "credentialprovider.kubelet.k8s.io/v1"}]});
