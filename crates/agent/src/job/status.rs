@@ -32,7 +32,7 @@ impl PodJob {
         // Without an API server upstream shows no addresses of the node either.
         let has_api = self.shared.ports.api.is_some();
         let host_ips = if has_api { self.host_ips() } else { Vec::new() };
-        let inputs = StatusInputs {
+        let mut inputs = StatusInputs {
             pod: &self.pod,
             observation,
             previous: self.work.status.as_ref(),
@@ -62,6 +62,12 @@ impl PodJob {
             now: self.now(),
         };
         let mut derived = derive_status(&inputs);
+        if is_dropped(&derived) && self.work.status.is_none() && observation.containers.is_empty() {
+            // The API server shows how another pod of this identity ended, and nothing of that one is left.
+            self.work.is_reborn = true;
+            inputs.mirror = None;
+            derived = derive_status(&inputs);
+        }
         if is_dropped(&derived) {
             // What was an end for good is none when the runtime shows a successor, as of init containers in a new sandbox.
             let previous = self.without_replaced_ends(observation);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::bed::{Bed, SOON};
+use crate::bed::{Bed, PodText, SOON};
 use crate::cluster::{ApiPod, holds};
 
 fn seconds(seconds: u64) -> Duration {
@@ -81,6 +81,64 @@ fn restarts_are_counted_on() {
         container.restart_count == 2 && container.ready
     });
     assert_eq!(bed.api_status("uid-web").start_time, started);
+}
+
+#[test]
+fn the_end_of_an_earlier_life_keeps_no_static_pod_from_running() {
+    let mut bed = Bed::in_cluster();
+    bed.put_and_wait(&PodText::new("static", &[]).spec("restartPolicy", json!("Never")));
+    let mirror = bed.until("its mirror is ready", SOON, |bed| {
+        let uid = bed.mirror_uid("static")?;
+        holds(&bed.api_status(&uid), "Ready").then_some(uid)
+    });
+    bed.kill();
+    // As when it was removed and added again while the agent was killed.
+    bed.runtime.lose_state();
+    bed.api().change(&mirror, |pod| {
+        let status = pod.status.get_or_insert_default();
+        status.phase = Some("Failed".to_owned());
+        for container in status.container_statuses.iter_mut().flatten() {
+            let end = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
+            container.state = serde_json::from_value(end).ok();
+        }
+    });
+    bed.start();
+    let since = bed.elapsed();
+    bed.wait("it runs", seconds(60), |bed| {
+        let uid = bed.mirror_uid("static");
+        uid.is_some_and(|uid| holds(&bed.api_status(&uid), "Ready"))
+    });
+    bed.pass(seconds(60));
+    assert_eq!(bed.line.sent("RunPodSandbox", since).len(), 1);
+    assert!(bed.line.sent("StopPodSandbox", since).is_empty());
+}
+
+#[test]
+fn a_restart_of_all_containers_is_not_done_twice() {
+    let mut bed = Bed::in_cluster();
+    let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let pod = ApiPod::new("web", &["runs=1000:42,forever"])
+        .container("restartPolicy", json!("Never"))
+        .container("restartPolicyRules", rules);
+    bed.create(&pod);
+    bed.wait("the restart is told", seconds(60), |bed| {
+        holds(&bed.api_status("uid-web"), "AllContainersRestarting")
+    });
+    // Nobody hears that it is over.
+    bed.api().set_up(false);
+    bed.wait("it was started again", seconds(60), |bed| {
+        bed.line.sent_about("StartContainer", "web/main").len() == 2
+    });
+    bed.pass(seconds(10));
+    bed.kill();
+    bed.api().set_up(true);
+    bed.start();
+    bed.wait("its end is told", seconds(60), |bed| {
+        let status = bed.api_status("uid-web");
+        holds(&status, "Ready") && !holds(&status, "AllContainersRestarting")
+    });
+    assert!(bed.line.sent_about("StopContainer", "web/main").is_empty());
+    assert_eq!(bed.line.sent_about("StartContainer", "web/main").len(), 2);
 }
 
 #[test]

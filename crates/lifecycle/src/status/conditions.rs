@@ -288,13 +288,25 @@ pub fn all_containers_could_restart(spec: &PodSpec) -> bool {
         .any(|rule| rule.action == "RestartAllContainers")
 }
 
+/// Whether a container was made since the restart began: it begins with the removal of all. What the API server has may be older than that,
+/// when it could not be reached at the restart's end.
+fn is_carried_out(condition: &PodCondition, spec: &PodSpec, observation: &PodObservation) -> bool {
+    let Some(began) = &condition.last_transition_time else {
+        return false;
+    };
+    // The API knows whole seconds. What was made within the same one, before, has a container beside it that asks: it is removed last.
+    init_and_regular(spec)
+        .filter_map(|container| observation.newest_container(&container.name))
+        .any(|newest| newest.created_at.unix_seconds() >= began.0.as_second())
+}
+
 /// Whether a restart of the whole pod in place is under way or has just been asked for.
 pub fn should_restart_all(pod: &Pod, observation: &PodObservation, previous: &PodStatus) -> bool {
+    let spec = spec_of(pod);
     let under_way = find_condition(conditions(previous), ALL_CONTAINERS_RESTARTING);
-    if under_way.is_some_and(|condition| condition.status == "True") {
+    if under_way.is_some_and(|one| one.status == "True" && !is_carried_out(one, &spec, observation)) {
         return true;
     }
-    let spec = spec_of(pod);
     init_and_regular(&spec).any(|container| {
         // What the runtime does not show as ended is not judged by an older status either.
         let Some(exit) = observation

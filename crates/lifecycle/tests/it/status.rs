@@ -213,6 +213,27 @@ fn a_container_that_ended_for_good_stays_so() {
 }
 
 #[test]
+fn a_restart_of_all_is_over_with_the_first_container_made_since() {
+    let mut pod = pod("Always", 0, false);
+    let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let spec = pod.spec.as_mut().expect("a spec");
+    spec.containers[0].restart_policy_rules = serde_json::from_value(rules).expect("rules");
+    let began = json!({"conditions": [{"type": "AllContainersRestarting", "status": "True",
+        "lastTransitionTime": "1970-01-01T00:16:41Z"}]});
+    let mut case = Case {
+        pod,
+        seen: seen(&[container("a", "running", 0, 0), container("b", "running", 0, 0)]),
+        previous: serde_json::from_value(began).expect("a status"),
+        terminal: false,
+        eviction: None,
+        now: 3000,
+    };
+    assert!(holds(&case.derive().status, "AllContainersRestarting"));
+    case.seen = seen(&[container("a", "running", 0, 1), container("b", "running", 0, 0)]);
+    assert!(!holds(&case.derive().status, "AllContainersRestarting"));
+}
+
+#[test]
 fn what_was_lost_counts_as_failed_at_the_end() {
     let running = [container("a", "running", 0, 0), container("b", "running", 0, 0)];
     let case = Case {
