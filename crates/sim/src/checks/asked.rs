@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rubelet_lifecycle::configuration::log_paths::uid_of_logs_dir;
 
-use super::truth::{Instance, SandboxAsked, State, StopAsked};
+use super::truth::{CreateAsked, Instance, SandboxAsked, State, StopAsked};
 use super::{Checker, rules};
 use crate::history::Ask;
 use crate::node;
@@ -29,7 +29,7 @@ impl Checker {
                 let life = self.truth.life;
                 let pod = self.truth.pod(&uid);
                 let asked = SandboxAsked {
-                    incarnation: pod.incarnation,
+                    incarnation: pod.asking_incarnation(),
                     life,
                     follows_lost: attempt > 0 && pod.lost_sandboxes,
                 };
@@ -74,7 +74,11 @@ impl Checker {
         self.check_sidecars_started(&uid, &name);
         let life = self.truth.life;
         let pod = self.truth.pod(&uid);
-        pod.creates_asked.insert((name, attempt), life);
+        let asked = CreateAsked {
+            incarnation: pod.asking_incarnation(),
+            life,
+        };
+        pod.creates_asked.insert((name, attempt), asked);
     }
 
     /// A container is about to be made: every init container before it has done its part in this sandbox. One that ends has

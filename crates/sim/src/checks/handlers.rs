@@ -126,10 +126,10 @@ impl Checker {
     pub(super) fn is_replaced(&self, pod: &Pod, before: &Instance, successor: &Instance) -> bool {
         let number = (successor.name.clone(), successor.attempt);
         let truth = self.truth.pods.get(&before.uid);
-        let asked_in = truth.and_then(|pod| pod.creates_asked.get(&number));
+        let asked = truth.and_then(|pod| pod.creates_asked.get(&number));
         let mut stops = before.stops.iter();
         rules::policy(pod, &before.name) != "Never"
-            && stops.any(|stop| stop.for_probes && Some(&stop.life) == asked_in)
+            && stops.any(|stop| stop.for_probes && Some(stop.life) == asked.map(|asked| asked.life))
     }
 
     /// Whether this may be a stop for the restart of all containers, which gives nobody any time.

@@ -77,9 +77,12 @@ impl Checker {
         else {
             return;
         };
+        self.truth.note_replaced(&uid, &name);
         self.truth.note_reset(&uid);
         let pod = self.truth.pod(&uid);
-        let (incarnation, resets) = (pod.incarnation, pod.resets);
+        let asked = pod.creates_asked.get(&(name.clone(), attempt));
+        let incarnation = asked.map_or_else(|| pod.asking_incarnation(), |asked| asked.incarnation);
+        let resets = pod.resets;
         let of_name = (uid.clone(), name.clone());
         self.truth.by_age.entry(of_name).or_default().push(id.clone());
         let instance = Instance {

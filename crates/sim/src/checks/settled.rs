@@ -100,28 +100,33 @@ impl Checker {
             // It ended before the loss, and rubelet remembers.
             return Ok(());
         }
+        let is_stuck = |one: &&Instance| one.handled.is_starting() && rules::post_start_hangs(pod, &one.name);
+        let stuck = truth.running(uid).find(is_stuck);
+        // As long as its hook runs, what is said of a container is from before it.
+        let check_alone = || match stuck {
+            Some(stuck) => self.check_stuck(stuck, phase),
+            None => self.check_statuses(pod, said),
+        };
         if rules::pod_policy(pod) == "Never" && (had_loss || was_reborn) {
             // What a pod that never restarts does then depends on what the runtime still has of it.
-            return self.check_statuses(pod, said);
+            return check_alone();
         }
         if truth.is_complete(pod) || (has_deadline && running == 0 && rules::is_terminal(phase)) {
             return self.check_complete(pod, phase, has_deadline);
         }
         if has_deadline && truth.clock_moved {
             // The deadline is one of the wall clock, which may have gone back by hours.
-            return self.check_statuses(pod, said);
+            return check_alone();
         }
         if has_deadline {
             return Err(format!(
                 "its deadline has passed, it is {phase} and {running} containers run"
             ));
         }
-        let mut running = truth.running(uid);
-        let is_stuck = |one: &&Instance| one.handled.is_starting() && rules::post_start_hangs(pod, &one.name);
-        if let Some(stuck) = running.find(is_stuck) {
-            return self.check_stuck(stuck, phase);
+        check_alone()?;
+        if stuck.is_some() {
+            return Ok(());
         }
-        self.check_statuses(pod, said)?;
         self.check_ephemeral(pod, said)?;
         self.check_running(pod, said)?;
         self.check_whole(pod, said)

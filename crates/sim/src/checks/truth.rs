@@ -81,6 +81,13 @@ pub(super) struct SandboxAsked {
     pub(super) follows_lost: bool,
 }
 
+/// A container that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CreateAsked {
+    pub(super) incarnation: u32,
+    pub(super) life: u32,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToldBy {
     File,
@@ -136,8 +143,8 @@ pub(super) struct PodTruth {
     pub(super) is_resetting: bool,
     /// How often all containers were restarted.
     pub(super) resets: u32,
-    /// The life of rubelet that asked for an instance, by its name and number.
-    pub(super) creates_asked: BTreeMap<(String, u32), u32>,
+    /// How each instance was last asked for, by its name and number.
+    pub(super) creates_asked: BTreeMap<(String, u32), CreateAsked>,
     /// The restarts that were said of each container.
     pub(super) restarts_said: BTreeMap<String, i32>,
     /// The runtime lost things of it.
@@ -158,6 +165,12 @@ impl PodTruth {
         self.incarnation += 1;
         self.may_be_reborn = true;
         self.restarts_said.clear();
+    }
+
+    /// What is asked for now is of this incarnation: until the pod is told of again, of the one that was removed.
+    pub(super) fn asking_incarnation(&self) -> u32 {
+        let is_removed = self.removal_learnt.is_some() && !self.is_api;
+        self.incarnation.saturating_sub(u32::from(is_removed))
     }
 }
 
@@ -289,6 +302,18 @@ impl Truth {
         if pod.is_resetting && !is_asked {
             pod.is_resetting = false;
             pod.resets += 1;
+        }
+    }
+
+    /// Whoever ended for a restart of all while it was being stopped may be replaced at once, and then nobody asks any more.
+    pub(super) fn note_replaced(&mut self, uid: &str, name: &str) {
+        let (replaced, others): (Vec<_>, Vec<_>) = self
+            .instances
+            .values()
+            .filter(|one| one.uid == uid && !one.is_removed && self.asks_for_all(one))
+            .partition(|one| one.name == name && !one.stops.is_empty());
+        if !replaced.is_empty() && others.is_empty() {
+            self.pod(uid).is_resetting = false;
         }
     }
 
