@@ -143,7 +143,9 @@ impl Course {
                 }
             }
             Event::PodEnds => match self.kind {
-                ProbeKind::Startup | ProbeKind::Liveness => {
+                // Whether it has ever started stays true: whoever finds it running after a crash goes by that.
+                ProbeKind::Startup => self.is_over = true,
+                ProbeKind::Liveness => {
                     self.is_over = true;
                     self.result = Some(ProbeResult::Success);
                 }

@@ -161,7 +161,7 @@ fn events_lead_to_results() {
         &[running("a"), sight("a", SightState::Ended)],
         Some(("a", R::Failure)),
     );
-    // The pod's end is none.
+    // The pod's end is none, and no start either.
     let failed = [running("a"), bad("a"), bad("a"), bad("a")];
     check(Liveness, &failed, Some(("a", R::Failure)));
     let ends = |mut events: Vec<Event>| {
@@ -169,7 +169,7 @@ fn events_lead_to_results() {
         events
     };
     check(Liveness, &ends(failed.to_vec()), Some(("a", R::Success)));
-    check(Startup, &ends(vec![running("a")]), Some(("a", R::Success)));
+    check(Startup, &ends(vec![running("a")]), Some(("a", R::Unknown)));
     check(Readiness, &ends(vec![running("a")]), Some(("a", R::Failure)));
 }
 

@@ -105,6 +105,8 @@ struct ContainerEntry {
     running: Option<(ContainerId, Timestamp)>,
     /// The last status said that this instance has started.
     was_started: bool,
+    /// It was looked at before: an instance that comes now is of this life, whatever the clock says.
+    was_looked_at: bool,
     probes: BTreeMap<ProbeKind, ProbeEntry>,
 }
 
@@ -416,6 +418,7 @@ impl ContainerEntry {
         container: &Container,
         is_sidecar: bool,
     ) {
+        let was_looked_at = std::mem::replace(&mut self.was_looked_at, true);
         let Some(seen) = observation.newest_container(&container.name) else {
             return;
         };
@@ -429,7 +432,7 @@ impl ContainerEntry {
                 // A predecessor of this process has judged it: it is older, or its very id was told as ready.
                 let was_judged = started_at < facts.started_at.minus(RESTART_MARGIN)
                     || said.is_some_and(|said| said.ready);
-                let is_inherited = !facts.change_status_on_restart && was_judged;
+                let is_inherited = !facts.change_status_on_restart && was_judged && !was_looked_at;
                 SightState::Running {
                     is_inherited,
                     seed_started: is_inherited && is_sidecar && self.was_started,

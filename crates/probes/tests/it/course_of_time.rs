@@ -224,3 +224,30 @@ async fn a_changed_pod_is_probed_as_it_is_now() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(bed.asked(1), [0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_went_back_makes_no_container_old() {
+    let startup = |port| tcp(port, &json!({"periodSeconds": 5}));
+    let mut bed =
+        Bed::new(&json!([{"name": "c", "startupProbe": startup(1), "readinessProbe": tcp(2, &json!({}))}]));
+    bed.runs("c", "a");
+    bed.at(1000).await;
+    assert_eq!(results(&bed.show(), "a"), "++-");
+    // By the clock it was there long before the agent; but the agent has seen its predecessor.
+    let long_ago = Timestamp::from_unix_seconds(EPOCH_SECONDS - 3600);
+    assert_eq!(results(&bed.runs_since("c", "b", long_ago), "b"), "?x-");
+    bed.at(20_000).await;
+    assert_eq!(results(&bed.show(), "b"), "++-");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_not_started_before_its_pod_ends_is_not_said_to_have() {
+    let mut bed = Bed::new(
+        &json!([{"name": "c", "startupProbe": tcp(1, &json!({})), "livenessProbe": tcp(2, &json!({}))}]),
+    );
+    bed.port(1, false);
+    bed.runs("c", "a");
+    bed.at(5000).await;
+    bed.probes.end(&PodUid::from("u"));
+    assert_eq!(results(&bed.show(), "a"), "?-+");
+}
