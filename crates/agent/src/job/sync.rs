@@ -9,7 +9,7 @@ use rubelet_lifecycle::plan::{
 };
 use rubelet_lifecycle::pod_state::{Outcome, Retry};
 use rubelet_lifecycle::restart::{RestartPolicy, effective_policy, is_sidecar};
-use rubelet_lifecycle::status::{Phase, StartFailure, conditions, find_condition};
+use rubelet_lifecycle::status::{Eviction, Phase, StartFailure, conditions, find_condition};
 use rubelet_model::observation::{ContainerKind, PodObservation};
 use rubelet_ports::PodEvent;
 
@@ -51,7 +51,7 @@ impl PodJob {
             let plan = self.plan(&observation);
             if plan.kills_for_probes() && !std::mem::replace(&mut is_sure, true) {
                 // Probes fail also where nobody is left to answer. A container that has ended must not be taken for one that was
-                // killed and is to run again, so that nothing but a fresh look will do.
+                // killed and is to run again, or is not, so that nothing but a fresh look will do.
                 self.work.acted_at = self.ports().clock.moment();
                 continue;
             }
@@ -67,6 +67,12 @@ impl PodJob {
                 };
             }
             if last_plan.as_ref() == Some(&plan) {
+                if plan.is_over() {
+                    // Upstream stops it again and again. Its owner can only help it when it is said to have ended.
+                    self.eviction = Some(left_without_sandbox());
+                    self.publish(&observation, false).await;
+                    return Ok(Outcome::Terminal);
+                }
                 return Err(self.fail("what was done had no effect; it is tried again", Retry::Later));
             }
             self.network_is_ready(&plan)?;
@@ -272,6 +278,16 @@ impl PodJob {
             Some(_) => ContainerKind::Init,
             None => ContainerKind::Regular,
         }
+    }
+}
+
+/// Why a pod ends that has lost its sandbox and may start nothing again.
+fn left_without_sandbox() -> Eviction {
+    Eviction {
+        reason: "SandboxLost".to_owned(),
+        message: "The pod's sandbox is gone, and by its restart policy none of its containers starts again"
+            .to_owned(),
+        disruption: None,
     }
 }
 

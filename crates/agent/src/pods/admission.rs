@@ -130,6 +130,11 @@ impl Admission {
         self.earlier.clear();
     }
 
+    /// It is another pod than the one that ended under this identity.
+    pub(super) fn set_reborn(&mut self, uid: &PodUid) {
+        self.reborn.insert(uid.clone());
+    }
+
     pub(super) fn take_reborn(&mut self, uid: &PodUid) -> bool {
         self.reborn.remove(uid)
     }
@@ -233,7 +238,7 @@ impl Pods {
 
     /// The pod was added again after its end.
     pub(super) fn may_begin_anew(&mut self, uid: &PodUid, pod: &Arc<Pod>) -> bool {
-        self.admission.reborn.insert(uid.clone());
+        self.admission.set_reborn(uid);
         if let Some(message) = problems_of(pod, &self.shared.settings.node) {
             // While the last good version ran, this one was only noted.
             self.note_refusal(uid, Arc::clone(pod), not_supported(message));

@@ -271,6 +271,9 @@ impl Pods {
             PodChange::Add(pod) => {
                 self.report_wanted(&pod);
                 let uid = uid_of(&pod);
+                if self.is_from_a_removed_pod(&pod) {
+                    self.admission.set_reborn(&uid);
+                }
                 self.spared.rule_out(&uid);
                 self.wanted(&uid, pod, UpdateKind::Create);
             }
@@ -295,6 +298,15 @@ impl Pods {
                 }
             }
         }
+    }
+
+    /// Whether what the runtime has is of another pod of this identity: this life has never known one, though every source had delivered.
+    /// The garbage collector may be in the middle of it.
+    fn is_from_a_removed_pod(&self, pod: &Pod) -> bool {
+        let uid = uid_of(pod);
+        let is_late = self.sources_ready && self.is_first_list_done && !self.pods.contains_key(&uid);
+        let is_left = self.seen.contains_key(&uid) && !self.may_live(&uid);
+        is_late && is_left && !is_api_pod(pod) && !self.is_spared(&uid)
     }
 
     /// No source has the pod any more.

@@ -499,3 +499,56 @@ fn a_pod_is_watched_after_a_panic() {
     let took = bed.elapsed() - crashed;
     assert!(took < seconds(2), "{took:?}");
 }
+
+/// It may start nothing again, and would be stopped again and again.
+#[test]
+fn a_pod_that_lost_its_sandbox_for_good_has_failed() {
+    let mut bed = Bed::started();
+    let pod = PodText::new("job", &[])
+        .spec("restartPolicy", json!("Never"))
+        .spec(
+            "initContainers",
+            json!([{"name": "first", "image": crate::bed::IMAGE, "args": ["runs=10:0"]}]),
+        )
+        .container("image", json!("registry.test/missing:1"));
+    bed.put(&pod);
+    bed.wait("it waits for its image", seconds(30), |bed| {
+        bed.waits_for("job").contains("ImagePullBackOff")
+    });
+    bed.kill();
+    bed.runtime.lose_power();
+    bed.pass(seconds(5));
+    bed.start();
+    bed.wait("it has failed", seconds(60), |bed| bed.phase("job") == "Failed");
+    assert_eq!(bed.status("job").reason.as_deref(), Some("SandboxLost"));
+    let since = bed.elapsed();
+    bed.pass(seconds(120));
+    assert!(bed.line.sent("StopPodSandbox", since).is_empty());
+}
+
+/// What the collector could not remove in time is no past of a pod that comes with the same identity.
+#[test]
+fn a_pod_that_comes_back_under_the_collector_starts_anew() {
+    let mut bed = Bed::started();
+    let pod = PodText::new("job", &["runs=100:0"]).spec("restartPolicy", json!("OnFailure"));
+    bed.put(&pod);
+    bed.wait("it has succeeded", seconds(30), |bed| {
+        bed.phase("job") == "Succeeded"
+    });
+    bed.kill();
+    bed.remove(&pod);
+    bed.line.fault(
+        "RemoveContainer",
+        "job/main",
+        Fault::Fail(RuntimeErrorKind::Unknown),
+        1,
+    );
+    bed.start();
+    bed.wait("it is garbage", seconds(120), |bed| {
+        !bed.line.sent_about("RemoveContainer", "job/main").is_empty()
+    });
+    bed.put(&pod);
+    bed.wait("it ran again", seconds(60), |bed| {
+        bed.line.sent_about("StartContainer", "job/main").len() == 2
+    });
+}

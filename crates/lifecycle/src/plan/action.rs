@@ -30,18 +30,31 @@ impl Plan {
         })
     }
 
-    /// Whether a container is killed because its probes fail.
+    /// Whether a container is killed because its probes fail, perhaps with all of its pod.
     #[must_use]
     pub fn kills_for_probes(&self) -> bool {
-        self.actions.iter().any(|action| {
-            matches!(
-                action,
-                Action::KillContainer(KillContainer {
-                    reason: KillReason::StartupProbe { .. } | KillReason::LivenessProbe { .. },
-                    ..
-                })
-            )
+        self.actions.iter().any(|action| match action {
+            Action::KillContainer(kill) => matches!(
+                kill.reason,
+                KillReason::StartupProbe { .. } | KillReason::LivenessProbe { .. }
+            ),
+            Action::KillPod { reason, stop } => {
+                *reason == KillPodReason::AllContainersEnded && !stop.containers.is_empty()
+            }
+            _ => false,
         })
+    }
+
+    /// Whether all that is left is to stop what is there: the pod has nothing to start again.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(
+            self.actions.as_slice(),
+            [Action::KillPod {
+                reason: KillPodReason::NothingToRestart,
+                ..
+            }]
+        )
     }
 
     /// The earliest time at which a wait ends by itself.

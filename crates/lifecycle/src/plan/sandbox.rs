@@ -2,12 +2,12 @@
 //!
 //! Owns the reasons for one and what happens to the pod around it.
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use rubelet_model::observation::{ContainerKind, ContainerState, NetworkMode, PodObservation, SandboxId};
 
 use super::action::{KillPodReason, RemoveReason, StartReason};
 use super::{Draft, kind_of_init, pod_restarts_on_failure};
-use crate::restart::{RestartPolicy, effective_policy};
+use crate::restart::{RestartPolicy, effective_policy, restarts_after_exit};
 
 /// A sandbox that has to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) fn plan_new_sandbox(draft: &mut Draft<'_>, change: SandboxChange, res
     draft.kill_pod = Some(KillPodReason::SandboxChanged);
     if !restarting_all {
         let ran_once = change.attempt != 0 && !observation.containers.is_empty();
-        if !pod_restarts_on_failure(spec) && ran_once {
+        if !pod_restarts_on_failure(spec) && ran_once && !any_end_asks_for_a_restart(draft) {
             return draft.replace_by_kill(KillPodReason::NothingToRestart);
         }
         let to_start = containers_to_start(draft);
@@ -105,22 +105,37 @@ pub(super) fn plan_new_sandbox(draft: &mut Draft<'_>, change: SandboxChange, res
     draft.new_sandbox = Some(change);
 }
 
-/// Places of the regular containers that run in the new sandbox: all but those that succeeded and run only until then.
+/// Places of the regular containers that run in the new sandbox: all but those that succeeded and run only until then. Of a pod that does not
+/// restart, those that restart all the same, by a policy or a rule of their own.
 fn containers_to_start(draft: &Draft<'_>) -> Vec<usize> {
-    let succeeded = |name: &str| {
-        let newest = draft.input.observation.newest_container(name);
-        newest
-            .and_then(|container| container.state.exit())
-            .is_some_and(|exit| exit.exit_code == 0)
+    let Draft { spec, input, .. } = draft;
+    let runs = |container: &Container| {
+        let Some(newest) = input.observation.newest_container(&container.name) else {
+            return true;
+        };
+        let policy = effective_policy(container, spec, input.gates);
+        match newest.state.exit() {
+            Some(exit) if pod_restarts_on_failure(spec) => {
+                policy != RestartPolicy::OnFailure || exit.exit_code != 0
+            }
+            Some(exit) => restarts_after_exit(container, spec, exit.exit_code, input.gates),
+            None => pod_restarts_on_failure(spec) || policy != RestartPolicy::Never,
+        }
     };
-    let containers = draft.spec.containers.iter().enumerate();
+    let containers = spec.containers.iter().enumerate();
     containers
-        .filter(|(_, container)| {
-            let policy = effective_policy(container, draft.spec, draft.input.gates);
-            policy != RestartPolicy::OnFailure || !succeeded(&container.name)
-        })
+        .filter(|(_, container)| runs(container))
         .map(|(index, _)| index)
         .collect()
+}
+
+/// Upstream asks only for the pod's policy here, and leaves such a pod without a sandbox and without an end.
+fn any_end_asks_for_a_restart(draft: &Draft<'_>) -> bool {
+    draft.spec.containers.iter().any(|container| {
+        let newest = draft.input.observation.newest_container(&container.name);
+        let exit = newest.and_then(|newest| newest.state.exit());
+        exit.is_some_and(|exit| restarts_after_exit(container, draft.spec, exit.exit_code, draft.input.gates))
+    })
 }
 
 fn any_regular_container_created(spec: &PodSpec, observation: &PodObservation) -> bool {

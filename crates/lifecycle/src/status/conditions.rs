@@ -3,8 +3,10 @@
 //! Owns their types, reasons and messages. Transition times are not set here: whoever compares with the previous status does
 //! that (`settle`).
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
-use rubelet_model::observation::PodObservation;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus,
+};
+use rubelet_model::observation::{ContainerObservation, PodObservation};
 
 use crate::deliberate::{Bug, is_on};
 use crate::plan::{SandboxChangeReason, sandbox_change};
@@ -288,6 +290,12 @@ pub fn all_containers_could_restart(spec: &PodSpec) -> bool {
         .any(|rule| rule.action == "RestartAllContainers")
 }
 
+/// Whether the end may be that of this container: what the API server has may be of one before it.
+fn is_end_of(end: &ContainerStateTerminated, container: &ContainerObservation) -> bool {
+    let named = end.container_id.as_deref().unwrap_or_default();
+    named.is_empty() || named.rsplit('/').next() == Some(container.id.as_str())
+}
+
 /// Whether a container was made since the restart began: it begins with the removal of all. What the API server has may be older than that,
 /// when it could not be reached at the restart's end.
 fn is_carried_out(condition: &PodCondition, spec: &PodSpec, observation: &PodObservation) -> bool {
@@ -309,10 +317,10 @@ pub fn should_restart_all(pod: &Pod, observation: &PodObservation, previous: &Po
     }
     init_and_regular(&spec).any(|container| {
         // What the runtime does not show as ended is not judged by an older status either.
-        let Some(exit) = observation
-            .newest_container(&container.name)
-            .and_then(|one| one.state.exit())
-        else {
+        let Some(newest) = observation.newest_container(&container.name) else {
+            return false;
+        };
+        let Some(exit) = newest.state.exit() else {
             return false;
         };
         let recorded = find_status(statuses(previous.container_statuses.as_ref()), &container.name)
@@ -322,7 +330,8 @@ pub fn should_restart_all(pod: &Pod, observation: &PodObservation, previous: &Po
                     &container.name,
                 )
             })
-            .and_then(StateView::terminated);
+            .and_then(StateView::terminated)
+            .filter(|end| is_end_of(end, newest));
         asks_for_restart_of_all(container, exit.exit_code)
             || recorded.is_some_and(|end| asks_for_restart_of_all(container, end.exit_code))
     })

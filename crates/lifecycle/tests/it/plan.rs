@@ -177,6 +177,27 @@ fn a_new_sandbox_and_the_containers_of_the_old() {
             "start Regular b NeverStarted",
         ],
     );
+    // A container may ask for its restart where its pod does not.
+    let mut asking = with_policy(two(), "Never");
+    asking["containers"][0]["restartPolicy"] = json!("Never");
+    asking["containers"][0]["restartPolicyRules"] =
+        json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let ended = |code| {
+        dead(vec![
+            container("a0", "a", exited(code)),
+            container("b0", "b", exited(1)),
+        ])
+    };
+    check(
+        asking.clone(),
+        &ended(42),
+        &[
+            "kill pod SandboxChanged []",
+            "sandbox 1 NotReady",
+            "start Regular a Exited { exit_code: 42 }",
+        ],
+    );
+    check(asking, &ended(41), &["kill pod NothingToRestart []"]);
     let done = dead(vec![
         container("a0", "a", exited(0)),
         container("b0", "b", exited(0)),
@@ -726,4 +747,24 @@ fn nothing_is_planned_for_a_deleted_pod() {
             .expect("metadata");
     let seen = in_sandbox(vec![container("a0", "a", running())]);
     assert!(Around::default().plan(&deleted, &seen).actions.is_empty());
+}
+
+#[test]
+fn a_pod_that_is_stopped_for_a_probe_is_looked_at_first() {
+    let failed = |name| {
+        let probes = ContainerProbes {
+            liveness: Some(ProbeResult::Failure),
+            ..ContainerProbes::default()
+        };
+        let mut spec = with_policy(json!({"containers": [{"name": "a"}]}), name);
+        spec["containers"][0]["livenessProbe"] = json!({"tcpSocket": {"port": 80}});
+        let seen = observed(
+            vec![sandbox("s0", 0, SandboxState::Ready)],
+            vec![container("a0", "a", running())],
+        );
+        probed("a0", probes).plan(&pod(spec), &seen)
+    };
+    assert_eq!(lines(&failed("Never")), [r#"kill pod AllContainersEnded ["a0"]"#]);
+    assert!(failed("Never").kills_for_probes());
+    assert!(failed("Always").kills_for_probes());
 }
