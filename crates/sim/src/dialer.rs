@@ -89,6 +89,11 @@ impl SimDialer {
             return Ok(true);
         };
         let Some((id, kind, answer)) = runtime.listener(host, port) else {
+            // Until its end is seen, that is a failure of the one who has ended.
+            if let Some((id, kind)) = runtime.former_listener(host, port) {
+                let is_good = false;
+                history.add(self.executor.elapsed(), Fact::Probed { id, kind, is_good });
+            }
             return Err("connect: connection refused".to_owned());
         };
         if answer == Answer::Silent {

@@ -74,6 +74,11 @@ impl Checker {
             self.check_nothing_runs(&uid, &phase);
         }
         let truth = self.truth.pod(&uid);
+        let is_bare = rules::statuses(&pod).next().is_none();
+        if is_bare {
+            // What it has lost, a life that has not looked yet cannot know either.
+            truth.restarts_said.clear();
+        }
         truth.is_api = true;
         truth.name = rules::pod_name(&pod).to_owned();
         truth

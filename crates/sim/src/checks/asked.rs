@@ -1,8 +1,10 @@
 //! What the agent asks the runtime for, at the instant when the call leaves it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::configuration::log_paths::uid_of_logs_dir;
 
 use super::truth::{CreateAsked, Instance, SandboxAsked, State, StopAsked};
@@ -46,7 +48,7 @@ impl Checker {
                     self.check_start(at, &uid, &format!("StartContainer {id}"));
                 }
             }
-            Ask::Hook { id, kind } => self.hook_asked(&id, kind),
+            Ask::Hook { id, kind } => self.hook_asked(at, &id, kind),
             Ask::Stop { id, grace_seconds } => self.stop_asked(at, &id, grace_seconds),
             Ask::StopSandbox { id } => self.sandbox_end_asked(at, &id, "StopPodSandbox"),
             Ask::RemoveSandbox { id } => self.sandbox_end_asked(at, &id, "RemovePodSandbox"),
@@ -317,9 +319,11 @@ impl Checker {
         });
         // Rubelet remembers ends of containers that the runtime has forgotten.
         let may_be_complete = pod.had_loss
-            && !truth
-                .running(uid)
-                .any(|instance| !rules::is_init(version, &instance.name));
+            && !truth.running(uid).any(|one| {
+                rules::regular_containers(version)
+                    .iter()
+                    .any(|regular| regular.name == one.name)
+            });
         let is_fine = may_be_complete
             || pod.absent_in_life
             || truth.wanted(uid).is_none()
@@ -388,13 +392,13 @@ impl Checker {
             .instances
             .values()
             .filter(|other| other.uid == instance.uid)
-            .any(|other| {
-                other
-                    .stops
-                    .iter()
-                    .any(|stop| stop.life == life && stop.at < began)
-            });
-        if may_reset || began_before {
+            .any(|other| other.ends_asked(life).any(|at| at < began));
+        // So has one for its deadline, of which a hook that sleeps shows nothing.
+        let has_deadline = |pod: &Arc<Pod>| {
+            let spec = pod.spec.as_ref();
+            spec.is_some_and(|spec| spec.active_deadline_seconds.is_some())
+        };
+        if may_reset || began_before || pod.versions.iter().any(has_deadline) {
             return;
         }
         let used = i64::try_from(at.saturating_sub(learnt).as_secs()).unwrap_or(i64::MAX);
@@ -419,8 +423,8 @@ impl Checker {
         // An end that began for another reason before the removal goes on.
         let life = self.truth.life;
         let of_pod = self.truth.running(&instance.uid);
-        let stops = of_pod.flat_map(|other| other.stops.iter().filter(|stop| stop.life == life));
-        let began = stops.map(|stop| stop.at).min().unwrap_or(learnt).min(learnt);
+        let ends = of_pod.flat_map(|other| other.ends_asked(life));
+        let began = ends.min().unwrap_or(learnt).min(learnt);
         let shortest = pod.deletion_graces.iter().copied().min();
         let grace = shortest.map_or(rules::grace_seconds(version), |least| {
             least.min(rules::grace_seconds(version))

@@ -4,6 +4,7 @@
 //! startup probe has not passed, and a hook before the stop runs before the stop, once.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Probe};
 use rubelet_ports::ProbeKind;
@@ -29,6 +30,8 @@ pub(super) struct Handled {
     post_start: Progress,
     post_start_failed: bool,
     pre_stop: Progress,
+    /// When the hook before its stop was first asked for.
+    pub(super) pre_stop_asked: Option<Duration>,
 }
 
 impl Handled {
@@ -61,13 +64,17 @@ impl Checker {
         }
     }
 
-    pub(super) fn hook_asked(&mut self, id: &str, kind: HookKind) {
+    pub(super) fn hook_asked(&mut self, at: Duration, id: &str, kind: HookKind) {
         let Some(instance) = self.truth.instances.get_mut(id) else {
             return;
         };
+        let handled = &mut instance.handled;
         let (hook, word) = match kind {
-            HookKind::PostStart => (&mut instance.handled.post_start, "postStart"),
-            HookKind::PreStop => (&mut instance.handled.pre_stop, "preStop"),
+            HookKind::PostStart => (&mut handled.post_start, "postStart"),
+            HookKind::PreStop => {
+                handled.pre_stop_asked.get_or_insert(at);
+                (&mut handled.pre_stop, "preStop")
+            }
         };
         let before = std::mem::replace(hook, Progress::Asked);
         if before == Progress::Ended {

@@ -243,9 +243,16 @@ impl Checker {
             return;
         };
         let in_new_sandbox = before.sandbox != instance.sandbox && rules::pod_policy(&pod) != "Never";
+        // A source may be late with the news that the pod was removed and added again: then all of it goes before it begins.
+        let was_reborn = self
+            .truth
+            .pods
+            .get(&instance.uid)
+            .is_some_and(|pod| pod.incarnation > 0);
+        let begins_again = was_reborn && before.is_removed && before.sandbox != instance.sandbox;
         let has_new_image = before.image != instance.image;
         let is_replaced = has_new_image || self.is_replaced(&pod, before, instance);
-        if rules::restarts(&pod, &instance.name, code) || in_new_sandbox || is_replaced {
+        if rules::restarts(&pod, &instance.name, code) || in_new_sandbox || is_replaced || begins_again {
             return;
         }
         let sentence = format!(

@@ -59,14 +59,18 @@ impl Checker {
     fn check_restarts_said(&mut self, uid: &str, status: &ContainerStatus) -> Result<(), String> {
         let instance = self.instance_of(status.container_id.as_ref());
         let incarnation = instance.map(|instance| instance.incarnation);
+        let mut instances = self.truth.instances.values();
+        let is_left = instances.any(|one| one.uid == uid && one.name == status.name && !one.is_removed);
         let truth = self.truth.pod(uid);
+        // A pod that was added again begins once nothing of the one before is left.
+        let begins = truth.incarnation > 0 && !is_left;
         let before = truth.restarts_said.get(&status.name).copied().unwrap_or(0);
         // While a pod of before ends, it is spoken of in its successor's name.
         if incarnation == Some(truth.incarnation) {
             let said = status.restart_count;
             truth.restarts_said.insert(status.name.clone(), said);
         }
-        if status.restart_count < before && !truth.had_loss {
+        if status.restart_count < before && !truth.had_loss && !begins {
             return Err(format!(
                 "{} has {} restarts, where {before} were said before",
                 status.name, status.restart_count

@@ -111,7 +111,8 @@ impl Checker {
             // What a pod that never restarts does then depends on what the runtime still has of it.
             return check_alone();
         }
-        if truth.is_complete(pod) || (has_deadline && running == 0 && rules::is_terminal(phase)) {
+        let is_complete = truth.is_complete(pod) && stuck.is_none();
+        if is_complete || (has_deadline && running == 0 && rules::is_terminal(phase)) {
             return self.check_complete(pod, phase, has_deadline);
         }
         if has_deadline && truth.clock_moved {
@@ -314,7 +315,9 @@ impl Checker {
         for container in rules::regular_containers(pod) {
             let name = &container.name;
             if rules::image(pod, name).is_some_and(is_missing) {
-                if !Self::waits_for_image(said, name) {
+                // One that was stopped for its new image and does not restart is not tried a second time.
+                let is_over = self.truth.ended_for_good(pod, name).is_some();
+                if !is_over && !Self::waits_for_image(said, name) {
                     return Err(format!("{name} has no image, but its status does not say so"));
                 }
             } else {

@@ -48,7 +48,9 @@ impl Checker {
         let pod = self.truth.pod(&instance.uid);
         let starts = pod.starts.entry(instance.name.clone()).or_default();
         let recent = count(starts, at);
-        if recent > STORM_STARTS {
+        // A restart of all forgets how often each has failed, as upstream's does.
+        let allowed = STORM_STARTS * if pod.resets > 0 { 2 } else { 1 };
+        if recent > allowed {
             self.violate(format!(
                 "{} of {} started {recent} times within {STORM_TIME:?}",
                 instance.name, instance.uid

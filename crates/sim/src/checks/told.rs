@@ -94,7 +94,19 @@ impl Checker {
         truth.removal_learnt = None;
     }
 
+    /// A life that has never heard of a pod, and lists a folder without it, later takes it for a new one.
+    fn note_unheard(&mut self) {
+        let wanted = self.truth.wanted_uids();
+        for (uid, pod) in &mut self.truth.pods {
+            let is_unheard = !pod.is_api && !pod.told_in_life && !wanted.contains(uid);
+            if is_unheard && !pod.may_be_reborn {
+                pod.begin_again();
+            }
+        }
+    }
+
     pub(super) fn listed(&mut self, at: Duration, names: &[String]) {
+        self.note_unheard();
         self.truth.listed_in_life = true;
         self.truth.listings += 1;
         self.note_sources(at);

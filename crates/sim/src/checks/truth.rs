@@ -60,6 +60,12 @@ impl Instance {
     pub(super) fn is_running(&self) -> bool {
         matches!(self.state, State::Running { .. })
     }
+
+    /// When this life has begun to end it: with its hook, or with a stop.
+    pub(super) fn ends_asked(&self, life: u32) -> impl Iterator<Item = Duration> {
+        let stops = self.stops.iter().filter(move |stop| stop.life == life);
+        stops.map(|stop| stop.at).chain(self.handled.pre_stop_asked)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -327,8 +333,11 @@ impl Truth {
     /// its own before it starts: until then the phase is that of the end before it.
     pub(super) fn ended_for_good(&self, pod: &Pod, name: &str) -> Option<i32> {
         let ids = self.by_age.get(&(rules::uid(pod).to_owned(), name.to_owned()))?;
+        let incarnation = self.pods.get(rules::uid(pod)).map_or(0, |pod| pod.incarnation);
         let instances = ids.iter().rev().filter_map(|id| self.instances.get(id));
+        // What is left of the pod before this one counts, what is gone of it does not.
         let newest = instances
+            .filter(|one| !one.is_removed || one.incarnation >= incarnation)
             .map(|instance| instance.state)
             .find(|state| *state != State::Created);
         match newest? {

@@ -94,6 +94,17 @@ impl SimRuntime {
         Some((id, kind, answer))
     }
 
+    /// Who listened there last, now that nobody does.
+    pub(crate) fn former_listener(&self, ip: &str, port: u16) -> Option<(String, ProbeKind)> {
+        let state = self.lock();
+        let mut sandboxes = state.sandboxes.iter();
+        let (sandbox, _) = sandboxes.find(|(_, sandbox)| sandbox.is_ready && sandbox.ip == ip)?;
+        let all = state.containers_of(sandbox);
+        let of_port = all.filter_map(|(id, one)| Some((one.attempt(), id, one.script.kind_of_port(port)?)));
+        let (_, id, kind) = of_port.max_by_key(|(attempt, ..)| *attempt)?;
+        Some((id.clone(), kind))
+    }
+
     async fn execute(work: Work, id: String, command: Vec<String>) -> Result<v1::ExecSyncResponse, Failure> {
         let runtime = work.runtime.clone();
         let mut words: Vec<&str> = command.iter().map(String::as_str).collect();

@@ -37,6 +37,10 @@ use state::{Failure, Process, State};
 pub(crate) const ENDPOINT: &str = "unix:///sim/runtime.sock";
 
 const EXEC: &str = "ExecSync";
+/// A command without a deadline, as that of a hook, may take as long as it likes.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(3600);
+/// A call without a deadline that the runtime has forgotten ends with its connection.
+const CONNECTION_PATIENCE: Duration = Duration::from_secs(300);
 
 /// The deadline that the adapter gives every call.
 pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(120);
@@ -271,7 +275,10 @@ impl SimRuntime {
         };
         let _guard = CallerGuard(caller);
         self.in_background("runtime call", Box::pin(serve(job, fate, sender, work)));
-        let limit = deadline.unwrap_or(Duration::from_secs(3600));
+        let limit = deadline.unwrap_or(match fate.course {
+            Course::HangBefore | Course::HangAfter => CONNECTION_PATIENCE,
+            Course::Fine | Course::FailBefore | Course::LoseAnswer | Course::LoseCaller => COMMAND_PATIENCE,
+        });
         match select(receiver, clock.sleep(limit)).await {
             Either::Left((Ok(result), _)) => Ok(result),
             Either::Left((Err(_), _)) => Err(Failure::new(
