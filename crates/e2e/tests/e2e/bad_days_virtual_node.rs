@@ -15,7 +15,7 @@ use rubelet_testkit::wait::wait_until;
 use rubelet_wire::cri::v1;
 use serde_json::{Value, json};
 
-use crate::cgroups_v2;
+use crate::{app_armor, cgroups_v2};
 
 const PODS: usize = 10;
 /// Code runs about fifteen times slower there.
@@ -160,6 +160,7 @@ async fn days(guest: &mut Guest) -> Result<()> {
     cgroups_v2::check(&guest.node, &guest.view, "systemd").await?;
     guest.lap("their slices are as they should be");
     orphans_and_an_eater(guest).await?;
+    confined_containers(guest).await?;
 
     // The runtime's network library does not sync what it remembers of a pod, and a sandbox whose memory is an empty file can never
     // be stopped again, whoever asks.
@@ -207,6 +208,19 @@ async fn orphans_and_an_eater(guest: &mut Guest) -> Result<()> {
     let after = guest.view.identities().await?;
     ensure!(before == after, "containers changed: {before:?} became {after:?}");
     guest.lap("a killed kubelet's orphans are gone");
+    Ok(())
+}
+
+/// A pod under AppArmor profiles comes and goes.
+async fn confined_containers(guest: &mut Guest) -> Result<()> {
+    app_armor::load_profile(&guest.node)?;
+    let confined = path(app_armor::CONFINED);
+    let manifest = app_armor::confined().to_string();
+    guest.node.succeed(&writing(&[(confined.clone(), manifest)]))?;
+    app_armor::check(&guest.node).await?;
+    guest.node.succeed(&format!("rm {confined}"))?;
+    guest.wait_until_running(PODS).await?;
+    guest.lap("containers run under AppArmor profiles");
     Ok(())
 }
 

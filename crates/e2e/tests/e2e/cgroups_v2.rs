@@ -272,7 +272,7 @@ pub(crate) async fn check_eater(
     before: &BTreeMap<String, i64>,
 ) -> Result<()> {
     let [eater, sibling] = wait_until("the eater and its neighbour run", DEADLINE, async || {
-        let pod = eater_as_told(node)?;
+        let pod = pod_as_told(node, EATER)?;
         Ok([pod.running_id("eater")?, pod.running_id("sibling")?])
     })
     .await?;
@@ -281,7 +281,7 @@ pub(crate) async fn check_eater(
         "the eater is told as killed for its memory",
         DEADLINE,
         async || {
-            let pod = eater_as_told(node)?;
+            let pod = pod_as_told(node, EATER)?;
             let ended = pod.terminated("eater")?;
             let reason = ended.reason.as_deref().unwrap_or_default();
             ensure!(reason == "OOMKilled" && ended.exit_code == 137, "{ended:?}");
@@ -304,21 +304,18 @@ pub(crate) async fn check_eater(
     Ok(())
 }
 
-/// What the kubelet says of the eater's pod.
-fn eater_as_told(node: &VirtualNode) -> Result<Pod> {
-    let name = format!("{EATER}-virtual-node");
-    let mut pods = pods(node)?.into_iter();
-    let found = pods.find(|pod| pod.metadata.name.as_ref() == Some(&name));
-    found.context("the kubelet does not know it")
-}
-
-/// What the kubelet says of its pods.
-fn pods(node: &VirtualNode) -> Result<Vec<Pod>> {
+/// What the kubelet says of a pod.
+pub(crate) fn pod_as_told(node: &VirtualNode, name: &str) -> Result<Pod> {
     let port = node
         .host_port(READ_ONLY_PORT)
         .context("the port is not forwarded")?;
     let answer = http::get(&format!("127.0.0.1:{port}"), "/pods")?;
     ensure!(answer.status == 200, "/pods answered {}", answer.status);
     let mut list: Value = serde_json::from_slice(&answer.body).context("/pods is no JSON")?;
-    serde_json::from_value(list["items"].take()).context("/pods holds no pods")
+    let pods: Vec<Pod> = serde_json::from_value(list["items"].take()).context("/pods holds no pods")?;
+    let name = format!("{name}-virtual-node");
+    let found = pods
+        .into_iter()
+        .find(|pod| pod.metadata.name.as_ref() == Some(&name));
+    found.context("the kubelet does not know it")
 }

@@ -5,6 +5,7 @@
     reason = "tests look at the real machine"
 )]
 
+mod app_armor;
 mod bad_days_containerd;
 mod bad_days_files;
 mod bad_days_virtual_node;

@@ -27,8 +27,10 @@ const ENABLED_UNITS: [&str; 7] = [
     "node-share.service",
     "node-swap.service",
 ];
-/// Nobody logs in, and there is nothing to clean up, back up or scan: each of these costs a second or more of emulated boot.
-const MASKED_UNITS: [&str; 14] = [
+/// Nobody logs in, there is nothing to clean up, back up or scan, and tests bring profiles of their own: each of these costs a second or more
+/// of emulated boot.
+const MASKED_UNITS: [&str; 15] = [
+    "apparmor.service",
     "dpkg-db-backup.timer",
     "e2scrub_all.timer",
     "e2scrub_reap.service",
