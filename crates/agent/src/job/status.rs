@@ -62,8 +62,8 @@ impl PodJob {
             now: self.now(),
         };
         let mut derived = derive_status(&inputs);
-        if is_dropped(&derived) && self.work.status.is_none() && observation.containers.is_empty() {
-            // The API server shows how another pod of this identity ended, and nothing of that one is left.
+        if is_dropped(&derived) && self.work.status.is_none() && inputs.mirror.is_some() {
+            // The API server shows ends that the runtime does not: of another pod of this identity, as upstream has it.
             self.work.is_reborn = true;
             inputs.mirror = None;
             derived = derive_status(&inputs);

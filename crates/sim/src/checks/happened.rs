@@ -233,7 +233,7 @@ impl Checker {
                     && other.id != instance.id
                     && other.incarnation == instance.incarnation
                     && other.resets == instance.resets
-                    && other.ran
+                    && other.state != State::Created
             })
             .max_by_key(|other| other.attempt);
         let Some(before) = before else {

@@ -11,6 +11,9 @@ const STORM_TIME: Duration = Duration::from_secs(60);
 const STORM_STARTS: usize = 8;
 /// More calls of one kind about one thing within the time: they are repeated without a pause.
 const STORM_ASKS: usize = 30;
+const BURST_TIME: Duration = Duration::from_secs(5);
+/// The same within a shorter time: whoever pauses for a second is not that often there.
+const BURST_ASKS: usize = 6;
 
 /// What a call is for: one that is repeated has the same words.
 fn words(ask: &Ask) -> String {
@@ -36,10 +39,15 @@ fn count(times: &mut Vec<Duration>, at: Duration) -> usize {
 impl Checker {
     pub(super) fn check_asks(&mut self, at: Duration, ask: &Ask) {
         let words = words(ask);
-        let recent = count(self.truth.asks.entry(words.clone()).or_default(), at);
-        if recent > STORM_ASKS {
+        let times = self.truth.asks.entry(words.clone()).or_default();
+        let recent = count(times, at);
+        let burst = times
+            .iter()
+            .filter(|time| at.saturating_sub(**time) < BURST_TIME)
+            .count();
+        if recent > STORM_ASKS || burst > BURST_ASKS {
             self.violate(format!(
-                "{words} is asked for {recent} times within {STORM_TIME:?}"
+                "{words} is asked for {recent} times within {STORM_TIME:?}, {burst} times within {BURST_TIME:?}"
             ));
         }
     }
