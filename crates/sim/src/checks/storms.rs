@@ -11,9 +11,9 @@ const STORM_TIME: Duration = Duration::from_secs(60);
 const STORM_STARTS: usize = 8;
 /// More calls of one kind about one thing within the time: they are repeated without a pause.
 const STORM_ASKS: usize = 30;
-const BURST_TIME: Duration = Duration::from_secs(5);
+const BURST_TIME: Duration = Duration::from_secs(2);
 /// The same within a shorter time: whoever pauses for a second is not that often there.
-const BURST_ASKS: usize = 6;
+const BURST_ASKS: usize = 5;
 
 /// What a call is for: one that is repeated has the same words.
 fn words(ask: &Ask) -> String {
