@@ -285,7 +285,8 @@ impl PodJob {
 fn left_without_sandbox() -> Eviction {
     Eviction {
         reason: "SandboxLost".to_owned(),
-        message: "The pod's sandbox is gone, and by its restart policy none of its containers starts again"
+        message: "The pod's sandbox is gone, and by its restart policy none of its containers starts again; \
+                  delete the pod or its manifest, and create it anew"
             .to_owned(),
         disruption: None,
     }

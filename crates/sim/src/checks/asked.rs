@@ -1,10 +1,8 @@
 //! What the agent asks the runtime for, at the instant when the call leaves it.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::configuration::log_paths::uid_of_logs_dir;
 
 use super::truth::{CreateAsked, Instance, SandboxAsked, State, StopAsked};
@@ -136,11 +134,8 @@ impl Checker {
             truth.may_be_reborn = false;
             truth.terminal = None;
         } else if let Some((phase, said_in)) = &pod.terminal {
-            let has_deadline = self
-                .truth
-                .version(uid)
-                .and_then(|pod| pod.spec.as_ref()?.active_deadline_seconds)
-                .is_some();
+            let version = self.truth.version(uid);
+            let has_deadline = version.is_some_and(|pod| rules::deadline_seconds(pod).is_some());
             // Only a later life has to find out again, from what the runtime still has.
             let may_forget = *said_in != self.truth.life && (pod.had_loss || has_deadline);
             if !may_forget {
@@ -306,11 +301,7 @@ impl Checker {
         let Some(version) = truth.version(uid) else {
             return;
         };
-        let deadline = version
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.active_deadline_seconds);
-        let deadline_passed = deadline.is_some_and(|seconds| {
+        let deadline_passed = rules::deadline_seconds(version).is_some_and(|seconds| {
             let allowed = Duration::from_secs(seconds.unsigned_abs().saturating_sub(1));
             truth.clock_moved
                 || pod
@@ -394,11 +385,9 @@ impl Checker {
             .filter(|other| other.uid == instance.uid)
             .any(|other| other.ends_asked(life).any(|at| at < began));
         // So has one for its deadline, of which a hook that sleeps shows nothing.
-        let has_deadline = |pod: &Arc<Pod>| {
-            let spec = pod.spec.as_ref();
-            spec.is_some_and(|spec| spec.active_deadline_seconds.is_some())
-        };
-        if may_reset || began_before || pod.versions.iter().any(has_deadline) {
+        let mut versions = pod.versions.iter();
+        let has_deadline = versions.any(|pod| rules::deadline_seconds(pod).is_some());
+        if may_reset || began_before || has_deadline {
             return;
         }
         let used = i64::try_from(at.saturating_sub(learnt).as_secs()).unwrap_or(i64::MAX);

@@ -201,6 +201,10 @@ pub(super) fn grace_seconds(pod: &Pod) -> i64 {
         .unwrap_or(30)
 }
 
+pub(super) fn deadline_seconds(pod: &Pod) -> Option<i64> {
+    pod.spec.as_ref()?.active_deadline_seconds
+}
+
 pub(super) fn image<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     let mut ephemeral = ephemeral_containers(pod).iter();
     match find(pod, name) {

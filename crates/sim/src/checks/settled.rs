@@ -88,10 +88,7 @@ impl Checker {
         }
         let running = truth.running(uid).count();
         let phase = rules::phase(said);
-        let has_deadline = pod
-            .spec
-            .as_ref()
-            .is_some_and(|spec| spec.active_deadline_seconds.is_some());
+        let has_deadline = rules::deadline_seconds(pod).is_some();
         let (had_loss, was_reborn) = truth
             .pods
             .get(uid)

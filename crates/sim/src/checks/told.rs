@@ -192,10 +192,7 @@ impl Checker {
                 self.check_nothing_runs(uid, phase);
                 continue;
             }
-            let has_deadline = pod
-                .spec
-                .as_ref()
-                .is_some_and(|spec| spec.active_deadline_seconds.is_some());
+            let has_deadline = rules::deadline_seconds(pod).is_some();
             if let Some((terminal, said_in)) = truth.terminal.clone() {
                 // A later life has to find out again; until it has, it may say less, but start nothing.
                 let may_forget =
