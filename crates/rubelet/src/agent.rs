@@ -41,10 +41,8 @@ use crate::edges::Edges;
 use crate::metrics;
 use crate::volumes::volumes;
 
-/// On two processors a runtime starts pods fastest with four to six under way; more processors carry more.
-const STARTS_PER_PROCESSOR: usize = 3;
-/// On two processors a runtime stops pods about as fast with four under way as with eight; fewer leave it more room for starts.
-const STOPS_PER_PROCESSOR: usize = 2;
+/// Starts under way at the runtime, and stops as many: on two processors it does both fastest with about six.
+const IN_FLIGHT_PER_PROCESSOR: usize = 3;
 const MIN_IN_FLIGHT: usize = 4;
 /// Links to all containers' logs, where log agents look for them.
 pub(crate) const CONTAINER_LOGS_DIR: &str = "/var/log/containers";
@@ -141,6 +139,7 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
     let root_dir = std::path::absolute(&flags.root_dir).context("make --root-dir absolute")?;
     let gates = settings.gates().clone();
     let allocatable = admission::node_resources(settings, found, &root_dir)?.allocatable;
+    let in_flight = MIN_IN_FLIGHT.max(found.machine.processors * IN_FLIGHT_PER_PROCESSOR);
     Ok(AgentSettings {
         node_name: found.name.to_owned(),
         container_logs_dir: PathBuf::from(CONTAINER_LOGS_DIR),
@@ -177,8 +176,8 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
             max_total: usize::try_from(flags.maximum_dead_containers).ok(),
         },
         gate: Arc::new(move |name| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate))),
-        starts_in_flight: MIN_IN_FLIGHT.max(found.machine.processors * STARTS_PER_PROCESSOR),
-        stops_in_flight: MIN_IN_FLIGHT.max(found.machine.processors * STOPS_PER_PROCESSOR),
+        starts_in_flight: in_flight,
+        stops_in_flight: in_flight,
         runtime_name: found.runtime_name.to_owned(),
         root_dir,
     })
