@@ -77,8 +77,12 @@ impl ProbeReading<'_> {
         if let Some(result) = self.probes.results.of(&instance(status)).startup {
             return result == ProbeResult::Success;
         }
-        let was_started = !self.gates.change_container_status_on_restart && status.started == Some(true);
-        was_started || !self.probes.startup.contains(&status.name)
+        let was_started = status.started == Some(true)
+            || self
+                .known_of(status)
+                .is_some_and(|known| known.started == Some(true));
+        (was_started && !self.gates.change_container_status_on_restart)
+            || !self.probes.startup.contains(&status.name)
     }
 
     fn is_ready(&mut self, status: &ContainerStatus, container: Option<&Container>) -> bool {
@@ -93,7 +97,7 @@ impl ProbeReading<'_> {
         if probed {
             self.probe_now.insert(status.name.clone());
         }
-        let was_ready = self.was_ready(status);
+        let was_ready = self.known_of(status).is_some_and(|known| known.ready);
         let inherited = !self.gates.change_container_status_on_restart
             && (was_ready || self.is_inherited(running.started_at.as_ref()));
         match container {
@@ -111,16 +115,14 @@ impl ProbeReading<'_> {
         container_started.is_some_and(|started| *started < api_time(margin))
     }
 
-    /// Whether the API server has this very container as ready, however young it is.
-    fn was_ready(&self, status: &ContainerStatus) -> bool {
+    /// What the API server has of this very container, however young it is.
+    fn known_of(&self, status: &ContainerStatus) -> Option<&ContainerStatus> {
         let lists = [
             &self.known.init_container_statuses,
             &self.known.container_statuses,
         ];
         let mut all = lists.into_iter().flatten().flatten();
-        all.any(|known| {
-            known.ready && known.container_id.is_some() && known.container_id == status.container_id
-        })
+        all.find(|known| known.container_id.is_some() && known.container_id == status.container_id)
     }
 
     fn pod_was_ready(&self) -> bool {

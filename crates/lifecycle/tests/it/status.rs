@@ -27,15 +27,19 @@ struct Case {
 
 impl Case {
     fn derive(&self) -> Derived {
+        self.derive_with(None, &Probes::default())
+    }
+
+    fn derive_with(&self, mirror: Option<&PodStatus>, probes: &Probes) -> Derived {
         derive_status(&StatusInputs {
             pod: &self.pod,
             observation: &self.seen,
             previous: self.previous.as_ref(),
-            mirror: None,
+            mirror,
             terminal: self.terminal,
             eviction: self.eviction.as_ref(),
             start_failures: &StartFailures::new(),
-            probes: &Probes::default(),
+            probes,
             resize_conditions: &[],
             qos_class: "BestEffort",
             pod_resources: &PodResources::default(),
@@ -231,6 +235,37 @@ fn a_restart_of_all_is_over_with_the_first_container_made_since() {
     assert!(holds(&case.derive().status, "AllContainersRestarting"));
     case.seen = seen(&[container("a", "running", 0, 1), container("b", "running", 0, 0)]);
     assert!(!holds(&case.derive().status, "AllContainersRestarting"));
+}
+
+#[test]
+fn a_container_that_the_mirror_shows_as_started_needs_no_second_start() {
+    let case = Case {
+        pod: pod("Always", 0, false),
+        seen: seen(&[container("a", "running", 0, 1), container("b", "running", 0, 0)]),
+        previous: None,
+        terminal: false,
+        eviction: None,
+        now: 3000,
+    };
+    let probes = Probes {
+        startup: ["a".to_owned(), "b".to_owned()].into(),
+        ..Probes::default()
+    };
+    let shown = |name: &str, id: &str| {
+        json!({"name": name, "containerID": id, "started": true, "ready": true,
+            "image": "i", "imageID": "i", "restartCount": 0})
+    };
+    // Of one of them the mirror shows an earlier instance.
+    let mirror = json!({"containerStatuses": [shown("a", "containerd://a0"), shown("b", "containerd://b0")]});
+    let mirror: PodStatus = serde_json::from_value(mirror).expect("a status");
+    let status = case.derive_with(Some(&mirror), &probes).status;
+    let states: Vec<_> = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .map(|one| (one.name.as_str(), one.started, one.ready))
+        .collect();
+    assert_eq!(states, [("a", Some(false), false), ("b", Some(true), true)]);
 }
 
 #[test]
