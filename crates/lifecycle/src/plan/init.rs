@@ -45,14 +45,7 @@ pub(super) fn plan_init_containers(draft: &mut Draft<'_>) -> Initialization {
         return Initialization::Done;
     };
     let observation = draft.input.observation;
-    // A regular container in this sandbox proves that all init containers were done, even if they are gone by now.
-    let mut done = observation.active_containers().any(|seen| {
-        draft
-            .spec
-            .containers
-            .iter()
-            .any(|container| container.name == seen.name)
-    });
+    let mut done = regular_proves_initialized(draft, containers);
     let mut passed = done;
     let mut scan = Scan {
         starts: Vec::new(),
@@ -90,6 +83,27 @@ pub(super) fn plan_init_containers(draft: &mut Draft<'_>) -> Initialization {
     } else {
         Initialization::InProgress
     }
+}
+
+/// A regular container in this sandbox proves that all init containers were done, even if they are gone by now. One that never ran
+/// may be from before a restart of all: it was still being made when the others were removed, and proves nothing while an init
+/// container has work to do.
+fn regular_proves_initialized(draft: &Draft<'_>, containers: &[Container]) -> bool {
+    let observation = draft.input.observation;
+    let is_unfinished = |container: &Container| {
+        let newest = observation.newest_active_container(&container.name);
+        newest.is_some_and(|newest| match &newest.state {
+            ContainerState::Created | ContainerState::Running { .. } => true,
+            ContainerState::Exited(exit) => exit.exit_code != 0,
+            ContainerState::Unknown { .. } => false,
+        })
+    };
+    let mut ordinary = containers.iter().filter(|one| !is_sidecar(one));
+    let has_unfinished = ordinary.any(is_unfinished);
+    observation.active_containers().any(|seen| {
+        let mut regular = draft.spec.containers.iter();
+        regular.any(|one| one.name == seen.name) && (seen.state != ContainerState::Created || !has_unfinished)
+    })
 }
 
 /// The next container comes before this one's own restart in the reversed list.

@@ -445,6 +445,31 @@ fn init_containers() {
         ]),
         &["keep a0"],
     );
+    // One that never ran may have been left in the making by what was before a restart of all.
+    check(
+        init_spec(),
+        &seen(vec![
+            container("i1", "i", running()),
+            container("a0", "a", ContainerState::Created),
+        ]),
+        &["keep i1", "wait i InitContainerRunning"],
+    );
+    check(
+        init_spec(),
+        &seen(vec![
+            container("j1", "j", exited(3)),
+            container("a0", "a", ContainerState::Created),
+        ]),
+        &["start Init j Exited { exit_code: 3 }"],
+    );
+    check(
+        init_spec(),
+        &seen(vec![
+            container("j1", "j", exited(0)),
+            container("a0", "a", ContainerState::Created),
+        ]),
+        &["start Regular a OnlyCreated"],
+    );
     // A regular container of an earlier sandbox proves nothing.
     let mut old = container("a0", "a", exited(1));
     old.sandbox_id = "gone".into();

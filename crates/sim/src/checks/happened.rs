@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+
 use super::handlers::Handled;
 use super::truth::{Instance, SandboxTruth, State};
 use super::{Checker, rules};
@@ -242,7 +244,9 @@ impl Checker {
         let State::Ended { code, .. } = before.state else {
             return;
         };
-        let in_new_sandbox = before.sandbox != instance.sandbox && rules::pod_policy(&pod) != "Never";
+        let is_for_another = rules::is_init(&pod, &instance.name) && self.any_restarts(&pod);
+        let in_new_sandbox =
+            before.sandbox != instance.sandbox && (rules::pod_policy(&pod) != "Never" || is_for_another);
         // A source may be late with the news that the pod was removed and added again: then all of it goes before it begins.
         let was_reborn = self
             .truth
@@ -260,6 +264,14 @@ impl Checker {
             instance.name, instance.uid, instance.id, before.id
         );
         self.violate(sentence);
+    }
+
+    /// Whether a regular container's last end asks for another life of it.
+    fn any_restarts(&self, pod: &Pod) -> bool {
+        rules::regular_containers(pod).iter().any(|container| {
+            let newest = self.truth.newest_instance(rules::uid(pod), &container.name);
+            matches!(newest.map(|newest| newest.state), Some(State::Ended { code, .. }) if rules::restarts(pod, &container.name, code))
+        })
     }
 
     /// Whatever becomes of its pod, an ephemeral container has one life.
