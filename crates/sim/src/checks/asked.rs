@@ -387,7 +387,13 @@ impl Checker {
         // So has one for its deadline, of which a hook that sleeps shows nothing.
         let mut versions = pod.versions.iter();
         let has_deadline = versions.any(|pod| rules::deadline_seconds(pod).is_some());
-        if may_reset || began_before || has_deadline {
+        // What ran before its manifest came was being stopped as an orphan.
+        let is_told_late = pod
+            .told
+            .zip(self.truth.complete_since)
+            .is_some_and(|(told, since)| told.at > since);
+        let was_orphan = is_told_late && self.truth.lived_at_start.contains(&instance.uid);
+        if may_reset || began_before || has_deadline || was_orphan {
             return;
         }
         let used = i64::try_from(at.saturating_sub(learnt).as_secs()).unwrap_or(i64::MAX);
