@@ -26,9 +26,10 @@ use rubelet_server::{
     SetVerbosity,
 };
 use rubelet_testkit::Scope;
+use rubelet_testkit::wait::wait_until;
 use serde_json::{Value, json};
 
-use crate::client::{Connection, Identity};
+use crate::client::{Connection, DEADLINE, Identity};
 use crate::runtime::FakeRuntime;
 
 /// What the agent would say.
@@ -325,7 +326,11 @@ impl Running {
         Connection::plain(self.ports.read_only).await
     }
 
+    /// The one port that a started server may not have yet: it is tried again and again.
     pub(crate) async fn healthz(&self) -> Result<Connection> {
-        Connection::plain(self.ports.healthz).await
+        wait_until("the health port listens", DEADLINE, async || {
+            Connection::plain(self.ports.healthz).await
+        })
+        .await
     }
 }
