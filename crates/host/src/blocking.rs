@@ -392,8 +392,9 @@ mod tests {
             ..PoolLimits::default()
         };
         let pool = pool(limits);
-        let (first, first_task) = hang(&pool, "/dead/1", Duration::from_millis(200));
-        let (second, second_task) = hang(&pool, "/dead/2", Duration::from_millis(200));
+        // Long enough for a busy machine to begin with them.
+        let (first, first_task) = hang(&pool, "/dead/1", Duration::from_secs(2));
+        let (second, second_task) = hang(&pool, "/dead/2", Duration::from_secs(2));
         assert_eq!(pool.run(Path::new("/live"), LONG, || 1).await, Ok(1));
         assert!(matches!(first_task.await.unwrap(), Err(PoolError::TimedOut(_))));
         assert!(matches!(second_task.await.unwrap(), Err(PoolError::TimedOut(_))));

@@ -209,7 +209,7 @@ mod tests {
         text
     }
 
-    /// A process that another test starts just now has the file open for a moment too.
+    /// A process that another test starts just now has the file open for a moment too, here and below.
     fn compress_in_the_end(path: &Path) {
         while !compress(path).unwrap() {
             std::thread::yield_now();
@@ -253,15 +253,24 @@ mod tests {
         // Somebody wrote after the copy, and is still at it, or not.
         let kept = std::cell::RefCell::new(Vec::new());
         for stays_open in [true, false] {
-            let compressed = compress_with(&log, |source, temporary, mode| {
-                let length = write_compressed(source, temporary, mode)?;
-                let mut late = append();
-                late.write_all(b"late\n")?;
-                if stays_open {
-                    kept.borrow_mut().push(late);
-                }
-                Ok(length)
-            });
+            let copied = std::cell::Cell::new(false);
+            let copy_and_write = || {
+                compress_with(&log, |source, temporary, mode| {
+                    let length = write_compressed(source, temporary, mode)?;
+                    copied.set(true);
+                    let mut late = append();
+                    late.write_all(b"late\n")?;
+                    if stays_open {
+                        kept.borrow_mut().push(late);
+                    }
+                    Ok(length)
+                })
+            };
+            let mut compressed = copy_and_write();
+            while !copied.get() {
+                std::thread::yield_now();
+                compressed = copy_and_write();
+            }
             kept.borrow_mut().clear();
             check(
                 compressed,

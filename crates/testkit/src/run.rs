@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::containerd::{Containerd, Flavour};
 use crate::node::{Kubelet, Node, Options, PodFacts};
+use crate::wait::wait_until;
 use crate::{Scope, http, images};
 
 const POD: &str = "demo";
@@ -88,7 +89,11 @@ async fn demo(scope: &Scope, rubelet: &Path, stop: impl Future<Output = ()>, tel
 async fn show(scope: &Scope, node: &Node, rubelet: &Path, tell: Teller<'_>) -> Result<()> {
     let pod = show_progress(node, tell).await?;
     let address = format!("{}:{WEB_PORT}", pod_ip(&pod).context("the pod has no address")?);
-    let answer = http::get(&address, "/hostname")?;
+    // A container that runs may not listen yet.
+    let answer = wait_until("the web server answers", READY_DEADLINE, async || {
+        http::get(&address, "/hostname")
+    })
+    .await?;
     tell(&format!(
         "http://{address}/hostname says {}: {}",
         answer.status,

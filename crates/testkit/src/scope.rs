@@ -63,7 +63,11 @@ impl Scope {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 made => made.context("create the scope's directory")?,
             }
-            prepare(&dir)?;
+            match prepare(&dir) {
+                // Another process's sweep took the directory for debris.
+                Err(_) if !dir.exists() => continue,
+                prepared => prepared?,
+            }
             let lock = match File::create(dir.join(LOCK_FILE)) {
                 // Another process's sweep took the directory for debris.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,

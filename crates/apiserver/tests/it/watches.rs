@@ -252,7 +252,7 @@ async fn a_connection_that_dies_silently_is_noticed() {
     let path = scene.kubeconfig(&json!({}));
     let liveness = Liveness {
         ping_interval: Duration::from_millis(500),
-        ping_timeout: Duration::from_millis(1500),
+        ping_timeout: Duration::from_secs(5),
     };
     let api = connect(&path, |options| options.liveness = liveness).unwrap();
     let mut pods = api.follow_pods("n");

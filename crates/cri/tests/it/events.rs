@@ -100,7 +100,7 @@ async fn events_of_an_unknown_kind_are_still_events() {
 #[tokio::test]
 async fn a_silent_runtime_ends_the_stream_a_quiet_one_does_not() {
     let scene = Scene::with(|options| {
-        options.request_timeout = Duration::from_secs(2);
+        options.request_timeout = Duration::from_secs(5);
         options.liveness_interval = Duration::from_millis(10);
     })
     .await;

@@ -101,7 +101,12 @@ pub(crate) async fn readers(test: &str, flavour: Flavour) -> Result<Seen> {
     refusals(&client).await?;
 
     let mut events = client.container_events();
-    let first = tokio::time::timeout(Duration::from_millis(500), events.next()).await;
+    // Only the one without events has something to say.
+    let patience = match flavour {
+        Flavour::Debian => DEADLINE,
+        Flavour::V2 | Flavour::V2DebianRunc => Duration::from_millis(500),
+    };
+    let first = tokio::time::timeout(patience, events.next()).await;
     let has_events = match first {
         // Nothing happens, so nothing comes.
         Err(_) => true,

@@ -89,6 +89,9 @@ async fn kill_containerd(bed: &mut Bed<'_>) -> Result<()> {
     wait_until("the removed pod has stopped", DEADLINE, async || {
         let running = bed.view.running().await?;
         ensure!(running.len() == PODS, "{} containers run", running.len());
+        let sandboxes = bed.view.sandboxes().await?;
+        let ready = sandboxes.iter().filter(|sandbox| sandbox.ready).count();
+        ensure!(ready == PODS, "{ready} sandboxes");
         Ok(())
     })
     .await?;
@@ -100,14 +103,6 @@ async fn kill_containerd(bed: &mut Bed<'_>) -> Result<()> {
     for (key, id) in kept {
         ensure!(after.get(id) == before.get(id), "{key:?} was restarted");
     }
-    let ready = bed
-        .view
-        .sandboxes()
-        .await?
-        .iter()
-        .filter(|sandbox| sandbox.ready)
-        .count();
-    ensure!(ready == PODS, "{ready} sandboxes");
 
     // The kubelet still sees what happens.
     let victim = bed.node.pod(&name(7))?.running_id("main")?;

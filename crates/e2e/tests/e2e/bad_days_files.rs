@@ -145,11 +145,16 @@ async fn folder(bed: &Bed<'_>) -> Result<()> {
     })
     .await?;
     fs::rename(&away, bed.node.manifests())?;
+    // What is said of them may be of before they stopped.
+    wait_until("the pods run again", DEADLINE, async || {
+        let running = bed.view.running().await?;
+        ensure!(running.len() == names.len(), "{running:?}");
+        Ok(())
+    })
+    .await?;
     for name in names {
         bed.node.wait_until_ready(name).await?;
     }
-    let running = bed.view.running().await?;
-    ensure!(running.len() == names.len(), "{running:?}");
     // And what happens in the folder is seen again.
     bed.node.remove("two")?;
     bed.node

@@ -74,13 +74,15 @@ fn pods_are_judged_by_the_node_as_it_is() {
         cluster.create_pod(burstable("burstable")).await?;
         cluster.wait_until_ready("burstable").await?;
         if is_rubelet {
-            let events = cluster.events(cluster.node_name()).await?;
-            let told = events
-                .iter()
-                .find(|event| event.reason.as_deref() == Some("EvictionThresholdMet"));
-            let words = told
-                .and_then(|event| event.message.as_deref())
-                .unwrap_or_default();
+            let words = cluster
+                .eventually("the pressure is told", async || {
+                    let events = cluster.events(cluster.node_name()).await?;
+                    let told = events
+                        .into_iter()
+                        .find(|event| event.reason.as_deref() == Some("EvictionThresholdMet"));
+                    told.and_then(|event| event.message).context("no event")
+                })
+                .await?;
             ensure!(
                 words.contains("below the hard eviction threshold of 99% of "),
                 "{words}"

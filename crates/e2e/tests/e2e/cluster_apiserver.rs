@@ -287,7 +287,10 @@ fn a_newcomer_gets_its_certificate_and_uses_it() {
             },
         }))?;
         request.spec.request = ByteString(wanted.serialize_request(&key)?.pem()?.into_bytes());
-        let created = newcomer.create_signing_request(&request).await?;
+        let created = wait_until("the token and its rights are known", DEADLINE, async || {
+            Ok(newcomer.create_signing_request(&request).await?)
+        })
+        .await?;
         let name = created.metadata.name.context("it has a name")?;
         let mut requests = newcomer.follow_signing_request(&name);
         let certificate = soon("a certificate is issued", async {

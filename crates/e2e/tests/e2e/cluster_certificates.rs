@@ -192,8 +192,12 @@ impl Joined<'_> {
             Ok(())
         })
         .await?;
-        fs::read_link(self.pki("kubelet-server-current.pem")).context("the serving certificate is a link")?;
-        Ok(())
+        // It is used before it is stored.
+        self.eventually("the serving certificate is a link", async || {
+            fs::read_link(self.pki("kubelet-server-current.pem"))?;
+            Ok(())
+        })
+        .await
     }
 
     async fn rotates_while_it_runs(&self) -> Result<()> {

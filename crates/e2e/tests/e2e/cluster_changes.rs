@@ -80,11 +80,16 @@ async fn an_ephemeral_container_joins_a_pod(cluster: &Cluster<'_>) -> Result<()>
         "{ephemeral:?}"
     );
     // It sees the processes of its target, and changes nothing of the pod.
-    let logs = cluster.kubectl(&["logs", name, "--container=debugger"]).await?;
-    ensure!(
-        logs.contains(&format!("I see {name}")) && logs.contains("trap"),
-        "{logs}"
-    );
+    cluster
+        .eventually("its words are in the log", async || {
+            let logs = cluster.kubectl(&["logs", name, "--container=debugger"]).await?;
+            ensure!(
+                logs.contains(&format!("I see {name}")) && logs.contains("trap"),
+                "{logs}"
+            );
+            Ok(())
+        })
+        .await?;
     after.check_ready()?;
     check_same_container(&ready, &after)?;
     cluster.remove_pod(&ready, Some(0)).await
@@ -111,12 +116,17 @@ async fn a_new_image_restarts_its_container(cluster: &Cluster<'_>) -> Result<()>
         })
         .await?;
     check_same_container(&ready, &after)?;
-    let events = cluster.events(name).await?;
-    let told = events.iter().any(|event| {
-        let message = event.message.as_deref().unwrap_or_default();
-        event.reason.as_deref() == Some("Killing") && message.contains("definition changed")
-    });
-    ensure!(told, "{:?}", cluster.event_reasons(name).await?);
+    cluster
+        .eventually("the reason is told", async || {
+            let events = cluster.events(name).await?;
+            let told = events.iter().any(|event| {
+                let message = event.message.as_deref().unwrap_or_default();
+                event.reason.as_deref() == Some("Killing") && message.contains("definition changed")
+            });
+            ensure!(told, "{:?}", cluster.event_reasons(name).await?);
+            Ok(())
+        })
+        .await?;
     cluster.remove_pod(&ready, Some(0)).await
 }
 

@@ -31,8 +31,7 @@ async fn a_pod_runs_and_is_deleted(cluster: &Cluster<'_>) -> Result<()> {
         status.qos_class
     );
     ensure!(status.start_time.is_some(), "no startTime");
-    let logs = cluster.kubectl(&["logs", name]).await?;
-    ensure!(logs == "hello from the pod\n", "{logs:?}");
+    wait_until_said(cluster, name, "hello from the pod\n").await?;
     cluster
         .eventually("the events are there", async || {
             let reasons = cluster.event_reasons(name).await?;
@@ -89,14 +88,26 @@ async fn a_pod_that_ends_keeps_its_phase(cluster: &Cluster<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A container that runs may not have said anything yet.
+async fn wait_until_said(cluster: &Cluster<'_>, name: &str, words: &str) -> Result<()> {
+    cluster
+        .eventually("the container has said its words", async || {
+            let logs = cluster.kubectl(&["logs", name]).await?;
+            ensure!(logs == words, "{logs:?}");
+            Ok(())
+        })
+        .await
+}
+
 async fn a_graceful_end_is_waited_for(cluster: &Cluster<'_>) -> Result<()> {
     let name = "graceful";
-    let script = "trap 'echo bye; exit 5' TERM; while :; do sleep 0.1; done";
+    let script = "trap 'echo bye; exit 5' TERM; echo listens; while :; do sleep 0.1; done";
     let manifest = pod(name)
         .container(shell("main", script))
         .spec("restartPolicy", json!("Never"))
         .metadata("finalizers", json!(["rubelet.test/hold"]));
     let ready = cluster.start_pod(manifest).await?;
+    wait_until_said(cluster, name, "listens\n").await?;
     cluster.delete_pod(name, Some(30)).await?;
     // The finalizer keeps the object, so that its last status can be read.
     cluster

@@ -18,7 +18,7 @@ use rubelet_testkit::node::{Kubelet, PodFacts};
 use serde_json::{Value, json};
 
 /// What differs on purpose: the object, the section, a part of the line, and why.
-const KNOWN: [(&str, &str, &str, &str); 2] = [
+const KNOWN: [(&str, &str, &str, &str); 4] = [
     (
         "describe node",
         "Events",
@@ -29,6 +29,18 @@ const KNOWN: [(&str, &str, &str, &str); 2] = [
         "get events of the node",
         "rows",
         "InvalidDiskCapacity",
+        "the same",
+    ),
+    (
+        "describe pod no-volume",
+        "Events",
+        "Unable to attach or mount volumes",
+        "upstream tells once more after two minutes what it has told before",
+    ),
+    (
+        "get events",
+        "rows",
+        "Unable to attach or mount volumes",
         "the same",
     ),
 ];
@@ -80,6 +92,7 @@ fn running_pods() -> Vec<(Manifest, Settled)> {
         exec(&["test", "-e", "/d/ok"]),
     );
     alive["livenessProbe"]["initialDelaySeconds"] = json!(2);
+    alive["livenessProbe"]["timeoutSeconds"] = json!(30);
     alive["volumeMounts"] = json!([{ "name": "d", "mountPath": "/d" }]);
     let refused = json!({ "httpGet": { "port": 81, "path": "/healthy" }, "periodSeconds": 1 });
     vec![
@@ -131,7 +144,8 @@ fn failing_pods() -> Vec<(Manifest, Settled)> {
         json!([{ "name": "A", "valueFrom": { "configMapKeyRef": { "name": "missing", "key": "a" } } }]);
     let mut nothing = shell("main", "");
     nothing["command"] = json!(["nothing-of-this-name"]);
-    let hook = json!({ "postStart": { "exec": { "command": ["sh", "-c", "exit 3"] } } });
+    // By then the shell listens to signals.
+    let hook = json!({ "postStart": { "exec": { "command": ["sh", "-c", "sleep 1; exit 3"] } } });
     let image = with(pause("main"), "image", json!("nowhere.test/none:1"));
     let many = json!({ "requests": { "cpu": "1000" } });
     let root = json!({ "runAsNonRoot": true });

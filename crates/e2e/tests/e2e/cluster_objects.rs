@@ -48,15 +48,20 @@ async fn variables_come_from_objects(cluster: &Cluster<'_>) -> Result<()> {
     let ended = cluster
         .run_pod_once(pod(name).container(main), "Succeeded")
         .await?;
-    let text = cluster.kubectl(&["logs", name]).await?;
-    for line in [
-        "P_COLOUR=blue",
-        "P_SIZE=7",
-        "PASSWORD=open sesame",
-        "BOTH=blue-open sesame",
-    ] {
-        ensure!(text.lines().any(|found| found == line), "no {line} in {text}");
-    }
+    let text = cluster
+        .eventually("the log has every variable", async || {
+            let text = cluster.kubectl(&["logs", name]).await?;
+            for line in [
+                "P_COLOUR=blue",
+                "P_SIZE=7",
+                "PASSWORD=open sesame",
+                "BOTH=blue-open sesame",
+            ] {
+                ensure!(text.lines().any(|found| found == line), "no {line} in {text}");
+            }
+            Ok(text)
+        })
+        .await?;
     ensure!(!text.contains("MISSING"), "{text}");
     nobody_tells(cluster, name, "open sesame").await?;
     cluster.remove_pod(&ended, None).await
@@ -70,8 +75,13 @@ async fn nobody_tells(cluster: &Cluster<'_>, name: &str, secret: &str) -> Result
     );
     let status = serde_json::to_string(&cluster.pod(name).await?.status)?;
     ensure!(!status.contains(secret), "the status has the secret: {status}");
-    let events = cluster.events(name).await?;
-    ensure!(!events.is_empty(), "nothing was told of {name}");
+    let events = cluster
+        .eventually("something is told of the pod", async || {
+            let events = cluster.events(name).await?;
+            ensure!(!events.is_empty(), "nothing was told of {name}");
+            Ok(events)
+        })
+        .await?;
     let told = serde_json::to_string(&events)?;
     ensure!(!told.contains(secret), "an event has the secret: {told}");
     Ok(())

@@ -265,7 +265,7 @@ fn a_restart_harms_nobody() {
     in_scope("cluster_restart", async |scope| {
         let mut cluster =
             Cluster::start(scope, Options::default(), Kubelet::chosen()?, |options| options).await?;
-        let probe = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1 });
+        let probe = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1, "timeoutSeconds": 30 });
         cluster
             .create_pod(
                 pod("probed")

@@ -26,9 +26,10 @@ const ENDED: &str = "ended";
 fn manifests(gate: &Path) -> Vec<Value> {
     let limits = json!({ "limits": { "cpu": "100m", "memory": "32Mi" } });
     let ports = json!([{ "name": "web", "containerPort": 80 }]);
-    let quick = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1 });
+    let quick = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1, "timeoutSeconds": 30 });
     // Not ready as soon as the file is there.
-    let gated = json!({ "exec": { "command": ["test", "!", "-e", "/gate/shut"] }, "periodSeconds": 1, "failureThreshold": 1 });
+    let gated = json!({ "exec": { "command": ["test", "!", "-e", "/gate/shut"] }, "periodSeconds": 1,
+        "timeoutSeconds": 30, "failureThreshold": 1 });
     let mut probed = with(shell("main", UNTIL_TERM), "readinessProbe", gated);
     probed["livenessProbe"] = quick.clone();
     probed["startupProbe"] = quick;

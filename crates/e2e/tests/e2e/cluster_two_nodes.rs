@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 const APP: &str = "shop";
 const REPLICAS: usize = 4;
 /// Seconds for which a lease counts; it is renewed after a quarter of them.
-const LEASE_SECONDS: u32 = 8;
+const LEASE_SECONDS: u32 = 20;
 
 /// A control plane that does not take long to miss a node.
 fn control_plane() -> Options {
@@ -149,12 +149,30 @@ async fn check_found(cluster: &Cluster<'_>, bed: &Bed<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Pods may go to these nodes.
+async fn wait_until_untainted(cluster: &Cluster<'_>, nodes: [&str; 2]) -> Result<()> {
+    cluster
+        .eventually("pods may go to both nodes", async || {
+            for node in nodes {
+                let taints = cluster.node_named(node).await?.spec.and_then(|spec| spec.taints);
+                ensure!(taints.iter().flatten().next().is_none(), "{node}: {taints:?}");
+            }
+            Ok(())
+        })
+        .await
+}
+
 /// The API server finds the way to a node's containers.
 async fn check_entered(cluster: &Cluster<'_>, bed: &Bed<'_>, pods: &[Pod]) -> Result<()> {
     for pod in pods {
         let name = pod.metadata.name.as_deref().context("a name")?;
-        let log = cluster.kubectl(&["logs", name]).await?;
-        ensure!(log == "here\n", "the log of {name} is {log:?}");
+        cluster
+            .eventually("the container has said where it is", async || {
+                let log = cluster.kubectl(&["logs", name]).await?;
+                ensure!(log == "here\n", "the log of {name} is {log:?}");
+                Ok(())
+            })
+            .await?;
         let address = cluster.kubectl(&["exec", name, "--", "hostname", "-i"]).await?;
         let told = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
         ensure!(Some(address.trim()) == told, "{address:?} instead of {told:?}");
@@ -193,15 +211,7 @@ fn pods_move_when_a_node_dies() {
         let cluster = Cluster::start_apart(scope, control_plane(), ours.clone(), kubelet).await?;
         let mut other = cluster.join("other", ours, kubelet).await?;
         let (here, there) = (cluster.node_name().to_owned(), other.node.name().to_owned());
-        cluster
-            .eventually("pods may go to both nodes", async || {
-                for node in [&here, &there] {
-                    let taints = cluster.node_named(node).await?.spec.and_then(|spec| spec.taints);
-                    ensure!(taints.iter().flatten().next().is_none(), "{node}: {taints:?}");
-                }
-                Ok(())
-            })
-            .await?;
+        wait_until_untainted(&cluster, [&here, &there]).await?;
         cluster.create::<Deployment>(deployment()).await?;
         let stay = wait_until_ready_on(&cluster, &here, REPLICAS / 2).await?;
         let move_away = wait_until_ready_on(&cluster, &there, REPLICAS / 2).await?;
@@ -246,6 +256,7 @@ fn pods_move_when_a_node_dies() {
             })
             .await
             .with_context(|| other.node.log_tail())?;
+        wait_until_untainted(&cluster, [&here, &there]).await?;
         cluster
             .kubectl(&[
                 "scale",

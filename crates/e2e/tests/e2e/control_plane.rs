@@ -27,7 +27,8 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+/// Some of it waits for informers, which pause for half a minute after an API server was away.
+const DEADLINE: Duration = Duration::from_secs(180);
 
 #[test]
 fn namespace_and_pod() {

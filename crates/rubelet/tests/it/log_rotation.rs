@@ -36,7 +36,7 @@ fn a_node_that_was_killed_rotates_on() {
         let name = bed.node.pod_name("endless");
         let directory = bed.node.pod_logs().join(format!("default_{name}_{uid}/main"));
         for _ in 0..5 {
-            let before = files(&directory)?;
+            let before = wait_for("a log", DEADLINE, || files(&directory))?;
             wait_for("another rotation", DEADLINE, || {
                 let now = files(&directory)?;
                 let newest = |names: &[String]| names.iter().rev().nth(1).cloned();

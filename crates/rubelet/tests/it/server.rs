@@ -66,10 +66,10 @@ fn a_node_answers_over_http() {
         node.write("crash", &crashing.json())?;
         let slow = pod("slow").spec("restartPolicy", json!("Never")).container(shell(
             "main",
-            "echo one; sleep 2; printf two; sleep 1; echo; echo three",
+            "echo one; sleep 5; printf two; sleep 1; echo; echo three",
         ));
-        node.write("slow", &slow.json())?;
         node.wait_until_ready("web").await?;
+        node.write("slow", &slow.json())?;
 
         // Until the container has ended, and not a moment longer or less.
         node.wait_for_pod("slow", "runs", |pod| pod.running_id("main").map(drop))
@@ -100,11 +100,15 @@ fn a_node_answers_over_http() {
         })
         .await?;
         for query in ["main", "main?previous=true"] {
-            let (status, text) = logs(node, "crash", query)?;
-            let mut lines: Vec<&str> = text.lines().collect();
-            // Two streams, so their order is not certain.
-            lines.sort_unstable();
-            assert_eq!((status, lines), (200, vec!["err", "out"]), "{query}");
+            // An attempt that has just begun has not said all.
+            wait_for(query, DEADLINE, || {
+                let (status, text) = logs(node, "crash", query)?;
+                let mut lines: Vec<&str> = text.lines().collect();
+                // Two streams, so their order is not certain.
+                lines.sort_unstable();
+                ensure!((status, lines) == (200, vec!["err", "out"]), "{status}: {text}");
+                Ok(())
+            })?;
         }
 
         let pods = get_json(node, "/pods")?;

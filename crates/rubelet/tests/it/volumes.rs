@@ -56,7 +56,11 @@ async fn killed_and_started_again(bed: &mut Bed<'_>) -> Result<()> {
     bed.node.wait_until_ready("orphan").await?;
     let volumes = pods.join("uid-kept/volumes");
     let word = volumes.join("kubernetes.io~empty-dir/memory/word");
-    let read = async || Ok(fs::read_to_string(&word)?);
+    let read = async || {
+        let text = fs::read_to_string(&word)?;
+        ensure!(!text.is_empty(), "it is being written");
+        Ok(text)
+    };
     let written = wait_until("the container has written", DEADLINE, read).await?;
     let mounts = mounts_below(&pods.join("uid-kept"))?;
     ensure!(mounts.len() == 3, "two in memory and a bind: {mounts:?}");

@@ -243,10 +243,7 @@ async fn enter(running: &Running, protocol: &str) -> Result<()> {
     assert_eq!(session.status().await?["reason"], "InternalError");
 
     // Attached to what runs already.
-    let mut session = Channels::open(running, "/attach/default/web/talk?input=1&output=1", protocol).await?;
-    session.send(STDIN, b"are you there\n").await?;
-    session.until(STDOUT, "are you there").await?;
-    drop(session);
+    talk(running, protocol, "are you there").await?;
 
     // Without streams.
     let mut client = running.tls().await?;
@@ -260,6 +257,22 @@ async fn enter(running: &Running, protocol: &str) -> Result<()> {
         (500, "command 'false' exited with 1: ")
     );
     Ok(())
+}
+
+/// Attached to a container that runs already and says what it hears. containerd begins to pass words on before it passes
+/// answers back: one that comes in between is lost, and asked for again.
+async fn talk(running: &Running, protocol: &str, words: &str) -> Result<()> {
+    wait_until("the container answers", DEADLINE, async || {
+        let path = "/attach/default/web/talk?input=1&output=1";
+        let mut session = Channels::open(running, path, protocol).await?;
+        session.send(STDIN, format!("{words}\n").as_bytes()).await?;
+        let heard = session.until(STDOUT, words);
+        tokio::time::timeout(DEADLINE / 4, heard)
+            .await
+            .context("no answer")??;
+        Ok(())
+    })
+    .await
 }
 
 #[test]
@@ -305,11 +318,7 @@ fn a_client_that_goes_leaves_no_process_waiting() {
         .await?;
         // Who was attached goes alone: what runs goes on, and hears the next one.
         for protocol in [V4, V5, V4, V5] {
-            let attach = "/attach/default/web/talk?input=1&output=1";
-            let mut session = Channels::open(&scene.running, attach, protocol).await?;
-            session.send(STDIN, b"still there\n").await?;
-            session.until(STDOUT, "still there").await?;
-            drop(session);
+            talk(&scene.running, protocol, "still there").await?;
             wait_until("nothing is left of the session", DEADLINE, async || {
                 let sockets = held_sockets(&[scene.running.ports.tls])?;
                 ensure!(sockets.is_empty(), "{sockets:?}");

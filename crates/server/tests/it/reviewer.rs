@@ -143,9 +143,9 @@ impl ManualClock {
             .send_modify(|elapsed| *elapsed += Duration::from_secs(seconds));
     }
 
-    /// Whether anybody sleeps.
-    pub(crate) fn has_sleepers(&self) -> bool {
-        self.elapsed.receiver_count() > 0
+    /// How many sleep.
+    pub(crate) fn sleepers(&self) -> usize {
+        self.elapsed.receiver_count()
     }
 }
 

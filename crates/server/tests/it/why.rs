@@ -4,13 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use rubelet_model::Timestamp;
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
 use rubelet_testkit::in_scope;
+use rubelet_testkit::wait::wait_until;
 use serde_json::json;
 
-use crate::client::Connection;
+use crate::client::{Connection, DEADLINE};
 use crate::fixture::Setup;
 
 #[test]
@@ -69,6 +70,12 @@ fn a_socket_left_behind_is_replaced_and_a_served_one_is_not() {
         fs::create_dir_all(scope.path("root"))?;
         let path = scope.path("root/rubelet.sock");
         drop(UnixListener::bind(&path)?);
+        // A process that another test starts just now holds it for a moment too.
+        wait_until("nobody serves it", DEADLINE, async || {
+            ensure!(Connection::local(&path).await.is_err(), "somebody serves it");
+            Ok(())
+        })
+        .await?;
         let running = Setup::new(scope)?.start().await?;
         let mut why = Connection::local(&path).await?;
         assert_eq!(why.get("/why").await?.status, 200);

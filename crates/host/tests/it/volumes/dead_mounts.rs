@@ -12,6 +12,8 @@ use rubelet_testkit::wait::wait_for;
 use super::{LONG, Node, clean_up, downward, empty_dir, mounts_below, of, sub_path};
 
 const SHORT: Duration = Duration::from_millis(300);
+/// For what has to be begun, or done, before the time is up: the machine may be busy.
+const AMPLE: Duration = Duration::from_secs(5);
 
 fn check_host_path(path: &Path) -> Vec<VolumeStep> {
     let action = VolumeAction::CheckHostPath {
@@ -52,7 +54,7 @@ async fn a_dead_host_path_stops_its_own_pod_only() {
     let mut steps = empty_dir(&pod, "before", true);
     steps.extend(check_host_path(fuse.mount_point()));
     steps.extend(empty_dir(&pod, "after", true));
-    let errors = node.execute_within("u", steps, SHORT).await;
+    let errors = node.execute_within("u", steps, AMPLE).await;
     let told: Vec<_> = errors.iter().map(|error| (&*error.volume, error.kind)).collect();
     assert_eq!(
         told,
@@ -75,7 +77,7 @@ async fn a_dead_host_path_stops_its_own_pod_only() {
         a_pod_comes_and_goes(&node, &format!("other-{number}")).await;
     }
     assert_eq!(fuse.victims(), 1, "the pod has lost one thread");
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 
     // Many pods on the dead mount: more than threads that work at the same time.
     for number in 0..12 {
@@ -87,7 +89,7 @@ async fn a_dead_host_path_stops_its_own_pod_only() {
     }
     let start = Instant::now();
     a_pod_comes_and_goes(&node, "last").await;
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 
     // What the pod has below its own directory does not wait for the dead mount.
     let found = node.on_disk().await;
@@ -203,7 +205,7 @@ async fn an_unmount_that_hangs_stops_its_own_pod_only() {
     fuse.fall_silent();
     let found = node.on_disk().await;
     let steps = || clean_up(&found[0], &node.pods());
-    let errors = node.execute_within("u", steps(), SHORT).await;
+    let errors = node.execute_within("u", steps(), AMPLE).await;
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert_eq!(
         (errors[0].kind, errors[0].step),

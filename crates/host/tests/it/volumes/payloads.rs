@@ -6,13 +6,14 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rubelet_ports::VolumeErrorKind;
 use rubelet_ports::volume_host::{Ownership, OwnershipPolicy, PayloadFile, VolumeAction};
 
-use super::{Node, file, group, group_of, mode_of};
+use super::{LONG, Node, file, group, group_of, mode_of};
 
 fn write(target: &Path, files: Vec<PayloadFile>) -> VolumeAction {
     VolumeAction::WritePayload {
@@ -267,6 +268,13 @@ fn readers_see_one_complete_version() {
         }
         Ok(())
     });
+    // The last version may be empty, and the reader late.
+    let last = files_of(usize::MAX, &Payload::from([("a", 0)]));
+    runtime.block_on(node.does(write(&volume, last)));
+    let end = Instant::now() + LONG;
+    while seen.load(Ordering::Relaxed) <= 10 && !reader.is_finished() && Instant::now() < end {
+        std::thread::yield_now();
+    }
     stop.store(true, Ordering::Relaxed);
     reader.join().unwrap();
     result.unwrap();

@@ -44,9 +44,12 @@ async fn post_start_hook_comes_before_the_next_container(bed: &Bed<'_>) -> Resul
     let pod = bed.node.wait_until_ready(name).await?;
     // The machine's clock, in seconds since its start.
     let uptime = async |container: &str, file: &str| -> Result<f64> {
-        let text = bed.view.exec(&pod.running_id(container)?, &["cat", file]).await?;
-        let word = text.split(' ').next().context("no number")?;
-        word.parse().with_context(|| format!("{word:?} is no number"))
+        until(&format!("{file} is written"), async || {
+            let text = bed.view.exec(&pod.running_id(container)?, &["cat", file]).await?;
+            let word = text.split(' ').next().context("no number")?;
+            word.parse().with_context(|| format!("{word:?} is no number"))
+        })
+        .await
     };
     let (hook, second) = (
         uptime("main", "/tmp/hook").await?,
@@ -286,6 +289,11 @@ async fn pre_stop_http_hook_finds_the_pods_port(bed: &Bed<'_>) -> Result<()> {
         server("main", &["serve", "--http", "8080", "--on-term", "ignore"]),
         "ports",
         json!([{ "name": "web", "containerPort": 8080 }]),
+    );
+    let main = with(
+        main,
+        "readinessProbe",
+        json!({ "tcpSocket": { "port": "web" }, "periodSeconds": 1 }),
     );
     // The server ends when it is asked to, long before it would be killed.
     let get = json!({ "httpGet": { "port": "web", "path": "/exit/0" } });

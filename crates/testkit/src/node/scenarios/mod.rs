@@ -102,7 +102,7 @@ async fn printed(bed: &Bed<'_>, name: &str, manifest: Manifest) -> Result<Vec<St
             Ok(pod.clone())
         })
         .await?;
-    let lines = log_lines(bed, &pod, "main", 0)?;
+    let lines = last_log_lines(bed, &pod, "main").await?;
     ensure!(
         pod.terminated("main")?.exit_code == 0,
         "it ended with {:?} and printed {lines:?}",
@@ -140,6 +140,20 @@ fn log_lines(bed: &Bed<'_>, pod: &Pod, container: &str, attempt: u32) -> Result<
         .lines()
         .map(|line| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned())
         .collect())
+}
+
+/// The same of a container that has ended: the runtime may have some of its words in hand, and the log open for as long.
+async fn last_log_lines(bed: &Bed<'_>, pod: &Pod, container: &str) -> Result<Vec<String>> {
+    let path = log_path(bed, pod, container, 0);
+    until("the runtime has let go of the log", async || {
+        let pid = bed.containerd.pid().context("containerd does not run")?;
+        let open = fs::read_dir(format!("/proc/{pid}/fd"))?;
+        let is_log = |file: fs::DirEntry| fs::read_link(file.path()).is_ok_and(|target| target == path);
+        ensure!(!open.flatten().any(is_log), "{} is open", path.display());
+        Ok(())
+    })
+    .await?;
+    log_lines(bed, pod, container, 0)
 }
 
 /// Waits until a state of the runtime is so.
@@ -184,7 +198,8 @@ async fn wait_until_stopped(bed: &Bed<'_>, uid: &str) -> Result<()> {
 
 /// Waits until a path is gone.
 async fn wait_until_removed(path: &std::path::Path) -> Result<()> {
-    wait_until(&format!("{} is gone", path.display()), DEADLINE, async || {
+    // It goes with a round of the collector, which waits for its turn.
+    wait_until(&format!("{} is gone", path.display()), 3 * DEADLINE, async || {
         ensure!(path.symlink_metadata().is_err(), "it is there");
         Ok(())
     })

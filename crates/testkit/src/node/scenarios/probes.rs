@@ -36,7 +36,7 @@ fn http_get(path: &str, port: &Value) -> Value {
 }
 
 fn command(words: &[&str]) -> Value {
-    every_second(json!({ "exec": { "command": words } }))
+    every_second(json!({ "exec": { "command": words }, "timeoutSeconds": 30 }))
 }
 
 /// Asks the test server of a pod for something.
@@ -249,10 +249,12 @@ async fn grpc_health_decides_readiness(bed: &Bed<'_>) -> Result<()> {
 async fn closed_tcp_port_restarts(bed: &Bed<'_>) -> Result<()> {
     let name = "tcp";
     let tcp = |port: u16| every_second(json!({ "tcpSocket": { "port": port } }));
+    // A server may listen late.
+    let patient = with(tcp(9000), "failureThreshold", json!(30));
     let good = with(
         server("good", &["serve", "--tcp", "9000"]),
         "livenessProbe",
-        tcp(9000),
+        patient,
     );
     let good = with(good, "readinessProbe", tcp(9000));
     let bad = with(pause("bad"), "livenessProbe", tcp(9001));

@@ -38,8 +38,10 @@ async fn container_that_hears_sigterm_is_not_waited_for(bed: &Bed<'_>) -> Result
 
 /// The time from a manifest's removal to the end of the container's process.
 async fn removed_after(bed: &Bed<'_>, name: &str, grace: Duration, arguments: &[&str]) -> Result<Duration> {
+    // A server that listens has set its signals.
+    let listens = json!({ "tcpSocket": { "port": 8080 }, "periodSeconds": 1 });
     let manifest = pod(name)
-        .container(server("main", arguments))
+        .container(with(server("main", arguments), "readinessProbe", listens))
         .spec("terminationGracePeriodSeconds", json!(grace.as_secs()));
     bed.node.write(name, &manifest.json())?;
     let pod = bed.node.wait_until_ready(name).await?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::super::bed::scenarios;
 use super::super::manifest::{Manifest, UNTIL_TERM, pause, pod, shell, with};
 use super::super::{Bed, PodFacts, Scenario};
-use super::{log_lines, printed, until, value, wait_until_removed, wait_until_stopped};
+use super::{last_log_lines, log_lines, printed, until, value, wait_until_removed, wait_until_stopped};
 use crate::containerd::Flavour;
 
 pub(super) const ALL: &[Scenario] = scenarios![
@@ -375,7 +375,7 @@ async fn read_only_mounts(bed: &Bed<'_>) -> Result<()> {
             Ok(pod.clone())
         })
         .await?;
-    let lines = log_lines(bed, &pod, "main", 0)?;
+    let lines = last_log_lines(bed, &pod, "main").await?;
     ensure!(lines == ["ro=kept", "rw=written"], "{lines:?}");
     let mounts = pod.container("main")?.volume_mounts.clone().unwrap_or_default();
     let modes: Vec<_> = mounts
