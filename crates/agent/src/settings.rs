@@ -11,9 +11,9 @@ use rubelet_lifecycle::status::StatusGates;
 use rubelet_lifecycle::user_namespaces::UserNamespaces;
 use rubelet_ports::api::PodReader;
 use rubelet_ports::{
-    Clock, Dialer, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, NodeEventRecorder,
-    PodCgroups, PodObjects, PodReporter, PodVolumes, Prober, Randomness, RuntimeReader, RuntimeWriter,
-    Spawner,
+    Clock, Dialer, EventRecorder, FileReader, FileWriter, HttpFetcher, ImageProvider, MemoryKills,
+    NodeEventRecorder, PodCgroups, PodObjects, PodReporter, PodVolumes, Prober, Randomness, RuntimeReader,
+    RuntimeWriter, Spawner,
 };
 use rubelet_resources::admission::NodeTerms;
 
@@ -40,6 +40,8 @@ pub struct AgentPorts {
     /// For what concerns the node as a whole.
     pub node_events: Arc<dyn NodeEventRecorder>,
     pub cgroups: Arc<dyn PodCgroups>,
+    /// Why a container was killed, when its runtime does not know.
+    pub memory_kills: Arc<dyn MemoryKills>,
     /// The pods that the API server has for this node. They are followed once it knows the node (`node.object`).
     pub api: Option<Arc<dyn PodReader>>,
     /// What pods refer to; nothing on a node without an API server.

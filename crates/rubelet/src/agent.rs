@@ -12,6 +12,7 @@ use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_dial::NetworkDialer;
 use rubelet_fetch::UrlFetcher;
+use rubelet_host::HostMemoryKills;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::kernel::KernelFacts;
 use rubelet_host::machine::Machine;
@@ -116,6 +117,7 @@ pub(crate) fn ports(
         events,
         node_events: edges.node_events.clone(),
         cgroups: given.cgroups,
+        memory_kills: Arc::new(HostMemoryKills::new()),
         api: membership.map(|membership| membership.pods.clone()),
         objects,
         reporter: match membership {

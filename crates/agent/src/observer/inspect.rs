@@ -15,15 +15,17 @@ use rubelet_lifecycle::configuration::termination_message::{
 use rubelet_lifecycle::observe::{observe_container, observe_sandbox};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{
-    ContainerObservation, ContainerState, PodObservation, PodUid, SandboxId, SandboxObservation,
+    ContainerObservation, ContainerState, OOM_KILLED, PodObservation, PodUid, SandboxId, SandboxObservation,
 };
-use rubelet_ports::{FileError, FileErrorKind, FileReader, RuntimeError};
+use rubelet_ports::{FileError, FileErrorKind, FileReader, MemoryKills, RuntimeError};
 use rubelet_wire::cri::v1;
 
 use crate::settings::AgentPorts;
 
 /// Statuses of one pod that are asked for at the same time.
 const STATUSES_IN_FLIGHT: usize = 4;
+/// The exit code of a process that was killed.
+const KILLED: i32 = 128 + 9;
 /// A log line can be longer than what is kept of it; this much of the file's end is looked at.
 const LOG_END_BYTES: usize = MAX_LOG_BYTES * 2 + MAX_LOG_LINES * 64;
 /// This much when lines are longer than that. Runtimes cut them at 8 or 16 KiB unless they are told otherwise.
@@ -211,9 +213,25 @@ async fn look_at_container(
         .as_ref()
         .map(|status| observe_container(&sandbox_id, status));
     if let Some(container) = &mut container {
+        correct_reason(ports.memory_kills.as_ref(), container).await;
         add_termination_message(ports.file_reader.as_ref(), container).await;
     }
     Ok(container)
+}
+
+/// A runtime may learn too late, or never, that it was the kernel who killed a container for its memory.
+async fn correct_reason(kills: &dyn MemoryKills, container: &mut ContainerObservation) {
+    let ContainerState::Exited(exit) = &mut container.state else {
+        return;
+    };
+    if exit.exit_code != KILLED || exit.reason == OOM_KILLED {
+        return;
+    }
+    match kills.was_killed(container.id.as_str()).await {
+        Ok(true) => OOM_KILLED.clone_into(&mut exit.reason),
+        Ok(false) => {}
+        Err(error) => tracing::debug!(%error, "The kernel does not say why a container was killed"),
+    }
 }
 
 /// A container's last words are in a file that was mounted into it, or at the end of its log.

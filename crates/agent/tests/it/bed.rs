@@ -3,9 +3,11 @@
 //! Owns time and the order of polls. Tests wait for a state and never for a duration, except where "nothing happens" is the claim.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodStatus};
 use prometheus::Registry;
@@ -15,8 +17,8 @@ use rubelet_images::{Images, ImagesSettings};
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
 use rubelet_ports::api::PodReader;
 use rubelet_ports::{
-    Clock, EventRecorder, NoPodCgroups, NoReporter, NodeEvent, NodeEventRecorder, PodCgroups, PodEvent,
-    PodObjects, PodReporter, PodView,
+    Clock, EventRecorder, FileError, MemoryKills, NoPodCgroups, NoReporter, NodeEvent, NodeEventRecorder,
+    PodCgroups, PodEvent, PodObjects, PodReporter, PodView,
 };
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_sim::api::{SimApi, SimObjects};
@@ -50,6 +52,22 @@ type ClusterPorts = (
 
 /// An event with its pod's name.
 type Recorded = (String, PodEvent);
+
+/// What the kernel would say.
+#[derive(Default)]
+pub(crate) struct FakeMemoryKills {
+    /// Whether it killed every container that it is asked about.
+    pub(crate) all: AtomicBool,
+    pub(crate) asked: AtomicUsize,
+}
+
+#[async_trait]
+impl MemoryKills for FakeMemoryKills {
+    async fn was_killed(&self, _container_id: &str) -> Result<bool, FileError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Ok(self.all.load(Ordering::Relaxed))
+    }
+}
 
 struct Events {
     executor: Executor,
@@ -94,6 +112,7 @@ pub(crate) struct Bed {
     /// How the node is, as the agent sees it.
     pub(crate) node: NodeNow,
     pub(crate) cgroups: Arc<dyn PodCgroups>,
+    pub(crate) memory_kills: Arc<FakeMemoryKills>,
     trace: Trace,
     history: History,
     events: Arc<Events>,
@@ -169,6 +188,7 @@ impl Bed {
                 ..NodeNow::standalone()
             },
             cgroups: Arc::new(NoPodCgroups),
+            memory_kills: Arc::default(),
             trace,
             running: None,
         }
@@ -268,6 +288,7 @@ impl Bed {
             events,
             node_events: self.events.clone(),
             cgroups: self.cgroups.clone(),
+            memory_kills: self.memory_kills.clone(),
             api,
             objects,
             reporter,

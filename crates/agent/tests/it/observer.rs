@@ -1,5 +1,6 @@
 //! What the agent knows of the runtime: lists, events and looks, when each of them fails.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -446,6 +447,25 @@ fn the_last_words_come_from_the_file() {
     bed.files.place(file, b"out of luck");
     bed.wait("the pod failed", seconds(30), |bed| bed.phase("once") == "Failed");
     assert_eq!(message_of(&mut bed, "once"), "out of luck");
+}
+
+#[test]
+fn who_was_killed_for_its_memory_is_told_so_whatever_the_runtime_knows() {
+    let mut bed = Bed::started();
+    let ended = |bed: &mut Bed, name: &str, code: i32| {
+        let pod = PodText::new(name, &[&format!("runs=3000:{code}")]).spec("restartPolicy", json!("Never"));
+        bed.put_and_wait(&pod);
+        bed.wait("the pod failed", seconds(30), |bed| bed.phase(name) == "Failed");
+        let state = bed.container(name).state.unwrap_or_default();
+        let terminated = state.terminated.expect("it has ended");
+        (terminated.exit_code, terminated.reason.unwrap_or_default())
+    };
+    let error = |code: i32| (code, "Error".to_owned());
+    assert_eq!(ended(&mut bed, "by-somebody", 137), error(137));
+    bed.memory_kills.all.store(true, Ordering::Relaxed);
+    assert_eq!(ended(&mut bed, "for-memory", 137), (137, "OOMKilled".to_owned()));
+    assert_eq!(ended(&mut bed, "by-itself", 1), error(1), "nobody killed it");
+    assert_eq!(bed.memory_kills.asked.load(Ordering::Relaxed), 2);
 }
 
 #[test]

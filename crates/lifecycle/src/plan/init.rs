@@ -4,7 +4,9 @@
 //! gone from the runtime: the last one that is known says how far the pod is. Only the active sandbox counts.
 
 use k8s_openapi::api::core::v1::Container;
-use rubelet_model::observation::{ContainerExit, ContainerObservation, ContainerState, ProbeResult};
+use rubelet_model::observation::{
+    ContainerExit, ContainerObservation, ContainerState, OOM_KILLED, ProbeResult,
+};
 
 use super::action::{KillReason, StartReason, WaitReason};
 use super::{Draft, kind_of_init, pod_restarts_on_failure};
@@ -178,7 +180,7 @@ fn look_at_exited(
         return Look::Pending;
     }
     // Out of memory counts as failed even when the process then ended with success.
-    if exit.exit_code == 0 && exit.reason != "OOMKilled" {
+    if exit.exit_code == 0 && exit.reason != OOM_KILLED {
         return Look::Initialized;
     }
     let input = &draft.input;

@@ -35,11 +35,14 @@ pub enum ContainerState {
     },
 }
 
+/// The reason of a container that was killed because memory ran out.
+pub const OOM_KILLED: &str = "OOMKilled";
+
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerExit {
     pub exit_code: i32,
-    /// The runtime's word, e.g. `Completed`, `Error`, `OOMKilled`.
+    /// The runtime's word, e.g. `Completed` or `Error`; [`OOM_KILLED`] also when only the kernel says so.
     pub reason: String,
     /// The runtime's message, followed by the container's own termination message once that was read.
     pub message: String,

@@ -10,7 +10,7 @@ mod sandbox;
 
 pub use container::{
     ContainerExit, ContainerKind, ContainerMount, ContainerObservation, ContainerResources, ContainerState,
-    ContainerUser, RecordedSpec,
+    ContainerUser, OOM_KILLED, RecordedSpec,
 };
 pub use identity::{ContainerId, PodUid, SandboxId};
 pub use probe::{ContainerProbes, ProbeResult, ProbeResults};

@@ -9,7 +9,9 @@ use prometheus::Registry;
 use rubelet_agent::{AgentHandle, AgentMetrics, AgentPorts};
 use rubelet_cgroups::{CgroupPorts, Cgroups};
 use rubelet_images::{Images, ImagesSettings};
-use rubelet_ports::{Clock, NoNodeEvents, PodCgroups, PodView, ProbeFiguresReader as _, Spawner};
+use rubelet_ports::{
+    Clock, NoMemoryKills, NoNodeEvents, PodCgroups, PodView, ProbeFiguresReader as _, Spawner,
+};
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 
 use super::{Due, World};
@@ -90,6 +92,7 @@ impl World {
             events,
             node_events: Arc::new(NoNodeEvents),
             cgroups,
+            memory_kills: Arc::new(NoMemoryKills),
             api,
             objects: None,
             reporter,
