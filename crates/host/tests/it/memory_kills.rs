@@ -14,15 +14,23 @@ const LIMIT_BYTES: u64 = 20 << 20;
 /// A cgroup with little memory, and its name.
 fn little_memory(scope: &Scope) -> (PathBuf, String) {
     let of_version_1 = Path::new("/sys/fs/cgroup/memory");
-    let (root, limit) = if of_version_1.is_dir() {
-        (of_version_1, "memory.limit_in_bytes")
+    let (root, limit, swap) = if of_version_1.is_dir() {
+        (
+            of_version_1,
+            "memory.limit_in_bytes",
+            ("memory.memsw.limit_in_bytes", LIMIT_BYTES),
+        )
     } else {
-        (Path::new("/sys/fs/cgroup"), "memory.max")
+        (Path::new("/sys/fs/cgroup"), "memory.max", ("memory.swap.max", 0))
     };
     let name = scope.cgroup_root().trim_start_matches('/').to_owned();
     let cgroup = root.join(&name);
     fs::create_dir(&cgroup).unwrap();
     fs::write(cgroup.join(limit), LIMIT_BYTES.to_string()).unwrap();
+    // Only where swap is counted; without the limit the machine's swap would be eaten first.
+    if cgroup.join(swap.0).exists() {
+        fs::write(cgroup.join(swap.0), swap.1.to_string()).unwrap();
+    }
     (cgroup, name)
 }
 
