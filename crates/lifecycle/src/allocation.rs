@@ -89,16 +89,43 @@ fn first_allocation(pod: &Pod, container: &Container) -> Option<ResourceRequirem
     )
 }
 
+/// The pod's own resources, which only `spec.resources` can ask for. The status shows totals of every pod there: the sums of the
+/// containers where the pod asks for nothing itself, and its overhead in all of them.
 fn first_allocation_of_pod(pod: &Pod) -> Option<ResourceRequirements> {
-    let asked = pod.spec.as_ref().and_then(|spec| spec.resources.clone());
+    let spec = pod.spec.as_ref()?;
+    let asked = spec.resources.clone()?;
     let Some(status) = &pod.status else {
-        return asked;
+        return Some(asked);
     };
-    kept(
-        asked,
-        status.allocated_resources.as_ref(),
-        status.resources.as_ref(),
-    )
+    let overhead = spec.overhead.as_ref();
+    let own = |shown: Option<&Amounts>, asked: Option<&Amounts>| -> Option<Amounts> {
+        let asked = asked?;
+        let shown = shown?.iter().filter(|(name, _)| asked.contains_key(*name));
+        let own = shown.map(|(name, shown)| (name.clone(), without_overhead(name, shown, overhead)));
+        Some(own.collect())
+    };
+    let shown = status.resources.as_ref();
+    let allocated = own(status.allocated_resources.as_ref(), asked.requests.as_ref());
+    let limits = own(
+        shown.and_then(|shown| shown.limits.as_ref()),
+        asked.limits.as_ref(),
+    );
+    let actual = limits.map(|limits| ResourceRequirements {
+        limits: Some(limits),
+        ..ResourceRequirements::default()
+    });
+    kept(Some(asked), allocated.as_ref(), actual.as_ref())
+}
+
+/// A total of the pod less the pod's overhead; as it is when one of them cannot be read.
+fn without_overhead(name: &str, total: &ApiQuantity, overhead: Option<&Amounts>) -> ApiQuantity {
+    let part = overhead.and_then(|overhead| overhead.get(name));
+    let part = part.and_then(|part| Quantity::from_str(&part.0).ok());
+    let (Some(part), Ok(mut rest)) = (part, Quantity::from_str(&total.0)) else {
+        return total.clone();
+    };
+    rest.sub(&part);
+    ApiQuantity(rest.canonical())
 }
 
 /// What is asked for, with what the status says otherwise. What the status does not say is as it is asked for.

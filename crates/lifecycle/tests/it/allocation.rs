@@ -111,6 +111,52 @@ fn a_status_tells_of_the_pod_as_a_whole() {
     assert_eq!(kept.spec, of("1Gi").spec);
 }
 
+/// Upstream's kubelet writes the totals of every pod, whether or not the pod asks for anything as a whole.
+#[test]
+fn totals_in_the_status_are_no_resize() {
+    let check = |spec: Value, total: Value| {
+        let mut pod = pod(spec);
+        pod.status = Some(status(total));
+        assert_eq!(Allocation::of(&pod).applied(&pod), None, "{pod:?}");
+    };
+    let containers = json!([
+        {"name": "a", "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "200m"}}},
+        {"name": "b", "resources": {"requests": {"cpu": "100m"}}},
+    ]);
+    let totals = json!({"allocatedResources": {"cpu": "200m", "memory": "32Mi"},
+        "resources": {"requests": {"cpu": "200m", "memory": "32Mi"}, "limits": {"cpu": "200m"}}});
+    check(json!({"containers": containers}), totals);
+    // What the pod asks for as a whole is a part of the totals, with its overhead.
+    let overhead = json!({"cpu": "50m", "memory": "1Mi"});
+    check(
+        json!({"containers": containers, "overhead": overhead, "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}),
+        json!({"allocatedResources": {"cpu": "1050m", "memory": "33Mi"},
+            "resources": {"requests": {"cpu": "1050m", "memory": "33Mi"}, "limits": {"cpu": "2050m"}}}),
+    );
+    check(
+        json!({"containers": containers, "resources": {"limits": {"hugepages-2Mi": "2Mi"}}}),
+        json!({"allocatedResources": {"cpu": "200m", "memory": "32Mi"}, "resources": {"limits": {"hugepages-2Mi": "2Mi"}}}),
+    );
+}
+
+#[test]
+fn what_the_pod_as_a_whole_keeps_has_no_overhead() {
+    let of = |cpu: &str| {
+        pod(
+            json!({"overhead": {"cpu": "50m"}, "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": "2"}}}),
+        )
+    };
+    let mut asks = of("1500m");
+    asks.status = Some(status(
+        json!({"allocatedResources": {"cpu": "1050m", "memory": "1Mi"},
+        "resources": {"limits": {"cpu": "2050m"}}}),
+    ));
+    let kept = Allocation::of(&asks)
+        .applied(&asks)
+        .expect("it asks for something else");
+    assert_eq!(kept.spec, of("1").spec);
+}
+
 #[test]
 fn a_refusal_keeps_its_time() {
     let mut asks = with("200m");
