@@ -2,6 +2,7 @@
 //!
 //! What cannot be read counts as not there.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rubelet_ports::{AddressError, AddressReader, HostAddresses};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::sync::Semaphore;
 
 use crate::kernel::default_route_addresses;
@@ -77,11 +80,57 @@ fn is_mapped(uid_map: &str) -> bool {
     !numbers.is_empty() && numbers != ["0", "0", "4294967295"]
 }
 
-/// Whether a kubelet has handed out devices from this root directory before. If not, the machine is a new one under the Node's
-/// name, and the extended resources on the Node are somebody else's past.
+/// The extended resources that device plugins have registered with a kubelet of this root directory. Nothing when no kubelet has
+/// left a record, or one that cannot be read: then every extended resource on the Node may be a plugin's, or a former machine's.
 #[must_use]
-pub fn has_device_checkpoint(root_dir: &Path) -> bool {
-    root_dir.join(DEVICE_CHECKPOINT).exists()
+pub fn device_plugin_resources(root_dir: &Path) -> Option<BTreeSet<String>> {
+    let path = root_dir.join(DEVICE_CHECKPOINT);
+    let text = fs::read(&path).ok()?;
+    match serde_json::from_slice::<DeviceCheckpoint>(&text) {
+        Ok(checkpoint) => Some(checkpoint.data.resources()),
+        Err(error) => {
+            let path = path.display();
+            tracing::warn!(%path, %error, "The record of device plugins cannot be read; no extended resource counts as available");
+            None
+        }
+    }
+}
+
+/// Upstream's file, as far as it matters here.
+#[derive(Deserialize)]
+struct DeviceCheckpoint {
+    #[serde(rename = "Data")]
+    data: DeviceData,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DeviceData {
+    /// Devices of containers; a plugin may be gone that gave them.
+    #[serde(default)]
+    pod_device_entries: Option<Vec<DeviceEntry>>,
+    #[serde(default)]
+    registered_devices: Option<BTreeMap<String, IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DeviceEntry {
+    resource_name: String,
+}
+
+impl DeviceData {
+    fn resources(self) -> BTreeSet<String> {
+        let registered = self
+            .registered_devices
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name);
+        let in_use = self.pod_device_entries.into_iter().flatten();
+        registered
+            .chain(in_use.map(|entry| entry.resource_name))
+            .collect()
+    }
 }
 
 /// The network of this machine.
@@ -227,9 +276,30 @@ mod tests {
             ("etc", "Debian 13", "dmi")
         );
         assert!(facts.is_in_user_namespace);
-        assert!(!has_device_checkpoint(root));
-        write(root, DEVICE_CHECKPOINT, "{}");
-        assert!(has_device_checkpoint(root));
+    }
+
+    #[test]
+    fn resources_of_device_plugins_are_on_record() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        assert_eq!(device_plugin_resources(root), None);
+        let check = |text: &str, expected: Option<&[&str]>| {
+            write(root, DEVICE_CHECKPOINT, text);
+            let found = device_plugin_resources(root);
+            let found: Option<Vec<&str>> = found.as_ref().map(|all| all.iter().map(String::as_str).collect());
+            assert_eq!(found.as_deref(), expected, "{text}");
+        };
+        check(
+            r#"{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"example.com/nic","DeviceIDs":{"-1":["n"]},"AllocResp":""}],
+               "RegisteredDevices":{"example.com/gpu":["a","b"],"example.com/fpga":[]}},"Checksum":7}"#,
+            Some(&["example.com/fpga", "example.com/gpu", "example.com/nic"]),
+        );
+        check(
+            r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":7}"#,
+            Some(&[]),
+        );
+        check("{", None);
+        check("{}", None);
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub struct RegistrationSettings {
     pub controller_attach_detach: bool,
     /// Gate `KubeletRegistrationGetOnExistsOnly`: a node that may not be created is not looked for.
     pub get_on_exists_only: bool,
-    /// No device plugin has left a checkpoint here: extended resources of an existing Node count as gone until plugins come back.
+    /// Which extended resources of an existing Node are device plugins' is not known: all count as gone until plugins come back.
     pub reset_extended_resources: bool,
 }
 
@@ -104,6 +104,7 @@ pub struct MachineFacts {
     pub swap_bytes: u64,
     /// `None`: gate `KubeletInUserNamespace` is off.
     pub is_in_user_namespace: Option<bool>,
+    /// With nothing of the resources whose device plugin is not registered.
     pub capacity: Amounts,
     pub allocatable: Amounts,
 }

@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_host::capacity;
+use rubelet_host::node_facts::device_plugin_resources;
+use rubelet_model::Quantity;
 use rubelet_resources::Rules;
 use rubelet_resources::admission::{
     Allocatable, FeatureTerms, KernelVersion, NodeIdentity, NodeTerms, SysctlAllowlist,
@@ -51,7 +53,11 @@ pub(crate) fn node_resources(
         .context("read what is reserved")?;
     let ignores_eviction = settings.flags().experimental_allocatable_ignore_eviction;
     let eviction = configuration.eviction_hard.clone().filter(|_| !ignores_eviction);
-    let capacity = capacity.amounts(count);
+    let mut capacity = capacity.amounts(count);
+    // As upstream's until a plugin registers: no plugin can do so yet.
+    for resource in device_plugin_resources(root_dir).unwrap_or_default() {
+        capacity.set(resource, Quantity::default());
+    }
     let allocatable = allocatable(&capacity, &reservation, &eviction.unwrap_or_default())
         .context("compute what is left for pods")?;
     Ok(NodeResources {

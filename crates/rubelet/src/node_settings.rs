@@ -6,7 +6,7 @@ use rubelet_agent::AgentSettings;
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_host::cgroup::CgroupVersion;
-use rubelet_host::node_facts::{NodeFacts, has_device_checkpoint};
+use rubelet_host::node_facts::{NodeFacts, device_plugin_resources};
 use rubelet_node::status::parse_node_ips;
 use rubelet_node::{
     AddressSettings, DeclaredFeatureGates, MachineFacts, NodeSettings, RegistrationSettings,
@@ -52,7 +52,7 @@ fn registration(settings: &Settings, agent: &AgentSettings) -> RegistrationSetti
         provider_id: configuration.provider_id.clone(),
         controller_attach_detach: configuration.enable_controller_attach_detach.unwrap_or(true),
         get_on_exists_only: settings.gates().enabled(Gate::KubeletRegistrationGetOnExistsOnly),
-        reset_extended_resources: !has_device_checkpoint(&agent.root_dir),
+        reset_extended_resources: device_plugin_resources(&agent.root_dir).is_none(),
     }
 }
 

@@ -106,6 +106,27 @@ mod tests {
     }
 
     #[test]
+    fn devices_of_a_plugin_that_is_gone_are_zero() {
+        let machine = MachineFacts {
+            capacity: amounts(&[("cpu", "2"), ("example.com/gpu", "0")]),
+            allocatable: amounts(&[("cpu", "2"), ("example.com/gpu", "0")]),
+            ..MachineFacts::default()
+        };
+        let shown = resources(&[("cpu", "2"), ("example.com/gpu", "4")]);
+        let mut status = NodeStatus {
+            capacity: Some(shown.clone()),
+            allocatable: Some(shown),
+            ..NodeStatus::default()
+        };
+        set_resources(&mut status, &machine);
+        let left = resources(&[("cpu", "2"), ("example.com/gpu", "0")]);
+        assert_eq!(
+            (status.capacity, status.allocatable),
+            (Some(left.clone()), Some(left))
+        );
+    }
+
+    #[test]
     fn extended_resources_have_a_domain_of_their_own() {
         for (name, expected) in [
             ("example.com/gpu", true),

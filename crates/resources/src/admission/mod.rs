@@ -106,6 +106,12 @@ impl NodeTerms {
         Ok(Holding::of(pod, &PodDemand::read(pod)?, &self.rules))
     }
 
+    /// Whether the resource is a device plugin's that is not registered.
+    #[must_use]
+    pub fn lacks_devices(&self, name: &str) -> bool {
+        need::is_extended(name) && self.allocatable.resources.others.get(name) == Some(&0)
+    }
+
     /// Judges a pod beside those who are in. The pod itself may be among them.
     pub fn judge(
         &self,

@@ -44,11 +44,13 @@ impl NodeView {
         }
     }
 
-    /// What pods may have in sum, with what only the Node object knows of.
+    /// What pods may have in sum, with what only the Node object knows of. Of device plugins' resources the node itself knows: the
+    /// object may still show what another kubelet had.
     pub(super) fn allocatable(&self, own: &Allocatable) -> Allocatable {
         let mut all = own.clone();
-        let extended = self.extended.iter().map(|(name, amount)| (name.clone(), *amount));
-        all.resources.others.extend(extended);
+        for (name, amount) in &self.extended {
+            all.resources.others.entry(name.clone()).or_insert(*amount);
+        }
         all
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
+use rubelet_model::Pressure;
 use rubelet_model::observation::PodUid;
 use rubelet_resources::Rules;
 use rubelet_resources::admission::{
@@ -100,6 +101,24 @@ pub(crate) fn refusal(judgement: Judgement) -> Option<Refusal> {
         Judgement::Refused(refusal) | Judgement::Mislabelled(refusal) => Some(refusal),
         Judgement::Fits(_) | Judgement::Preempts { .. } => None,
     }
+}
+
+/// What another kubelet had of devices may still stand on the Node; the node itself has none until their plugin registers.
+#[test]
+fn devices_without_their_plugin_are_not_there() {
+    let node = json!({"metadata": {"name": "node"}, "status": {"allocatable": {"example.com/gpu": "4", "example.com/dongle": "4"}}});
+    let node = serde_json::from_value(node).expect("a Node");
+    let view = NodeView::of(Some(&node), Pressure::default());
+    let mut terms = terms();
+    terms.allocatable = Allocatable::of(&amounts(&[("cpu", "1"), ("pods", "3"), ("example.com/gpu", "0")]));
+    let judged = |name: &str| {
+        let refusal = refusal(judge_on(&terms, &view, &[], &pod("new", &[(name, "1")])));
+        refusal.map(|refusal| refusal.reason)
+    };
+    assert_eq!(judged("example.com/gpu").as_deref(), Some("OutOfexample.com/gpu"));
+    assert_eq!(judged("example.com/dongle"), None, "an administrator's");
+    assert!(terms.lacks_devices("example.com/gpu"));
+    assert!(!terms.lacks_devices("example.com/dongle") && !terms.lacks_devices("cpu"));
 }
 
 /// `reason: message`, or nothing for a pod that is let in.
