@@ -58,6 +58,8 @@ pub struct StorageGates {
 pub enum StorageError {
     #[error("{kind} volumes are not supported yet")]
     NotSupported { kind: &'static str },
+    #[error("{field}: {reason}")]
+    NoPlugin { field: String, reason: &'static str },
     #[error("unknown storage medium {0:?}")]
     Medium(String),
     #[error("medium: {0} can't be used if container requests multiple huge page sizes")]

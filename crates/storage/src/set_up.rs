@@ -5,7 +5,8 @@
 
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::{HostPathVolumeSource, Pod};
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, Pod, Volume};
+use rubelet_lifecycle::configuration::unsupported_volumes::{needed_plugin, volume_type};
 use rubelet_model::volume_step::{HostPathKind, Ownership, OwnershipPolicy, VolumeAction, VolumeStep};
 
 use crate::contents::{KeysOf, Sources, config_map_files, downward_files, projected_files, secret_files};
@@ -48,7 +49,10 @@ pub fn plan_set_up(pod: &Pod, node: &StorageNode, layout: &PodLayout, answers: &
         answers,
     };
     let volumes = used_volumes(pod).map(|volume| {
-        let kind = Kind::of(volume);
+        let kind = match plugin_missing(pod, volume) {
+            Some(error) => Err(error),
+            None => Kind::of(volume),
+        };
         VolumeSetUp {
             volume: volume.name.clone(),
             host_path: match &kind {
@@ -63,6 +67,16 @@ pub fn plan_set_up(pod: &Pod, node: &StorageNode, layout: &PodLayout, answers: &
     SetUp {
         volumes: volumes.collect(),
     }
+}
+
+/// Why the volume cannot be set up, where its kind needs a plugin.
+fn plugin_missing(pod: &Pod, volume: &Volume) -> Option<StorageError> {
+    let kind = volume_type(volume);
+    let reason = needed_plugin(kind)?;
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let index = volumes.position(|one| one.name == volume.name)?;
+    let field = format!("spec.volumes[{index}].{kind}");
+    Some(StorageError::NoPlugin { field, reason })
 }
 
 pub(crate) fn steps(volume: &str, actions: Vec<VolumeAction>) -> Vec<VolumeStep> {

@@ -13,6 +13,7 @@ mod hooks;
 mod objects;
 mod own_users;
 mod probes;
+mod providers;
 mod sandbox;
 mod status;
 mod stop;

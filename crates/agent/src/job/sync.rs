@@ -60,7 +60,7 @@ impl PodJob {
                 self.publish(&observation, false).await;
             }
             if plan.is_quiet() {
-                self.set_up_volumes().await?;
+                self.refresh_volumes().await?;
                 return match retry {
                     Some(retry) => Err(Stop::Failed(retry)),
                     None => Ok(Outcome::Success),
@@ -77,7 +77,7 @@ impl PodJob {
             }
             self.network_is_ready(&plan)?;
             if needs_volumes(&plan) {
-                self.set_up_volumes().await?;
+                self.provide(&observation).await?;
             }
             retry = earliest(retry, self.execute(&observation, &plan).await?);
             if let Some(retry) = retry {

@@ -12,6 +12,7 @@ use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use rubelet_lifecycle::configuration::ConfigurationError;
 use rubelet_lifecycle::configuration::environment::{Sources, environment};
+use rubelet_lifecycle::configuration::unsupported_volumes::without_plugin_volumes;
 use rubelet_lifecycle::plan::{Action, Plan};
 use rubelet_lifecycle::pod_state::Retry;
 use rubelet_ports::{ImageRequest, MountRequest, VolumeFailure};
@@ -46,6 +47,11 @@ fn retry_of(failure: &VolumeFailure) -> Retry {
     failure.retry_at.map_or(Retry::Later, Retry::At)
 }
 
+/// The pod with the volumes whose files change while it runs.
+fn refreshed(pod: &Arc<Pod>) -> Arc<Pod> {
+    without_plugin_volumes(pod).map_or_else(|| Arc::clone(pod), Arc::new)
+}
+
 fn volume_names(pod: &Pod) -> String {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let names: Vec<&str> = volumes.map(|volume| volume.name.as_str()).collect();
@@ -73,12 +79,21 @@ impl PodJob {
 
     /// Makes sure of the pod's volumes, and brings files that follow its definition up to date.
     pub(super) async fn set_up_volumes(&mut self) -> Result<(), Stop> {
-        if !uses_volumes(&self.pod) {
+        self.set_up_volumes_of(Arc::clone(&self.pod)).await
+    }
+
+    /// Brings the files of a pod that starts nothing up to date.
+    pub(super) async fn refresh_volumes(&mut self) -> Result<(), Stop> {
+        self.set_up_volumes_of(refreshed(&self.pod)).await
+    }
+
+    async fn set_up_volumes_of(&self, pod: Arc<Pod>) -> Result<(), Stop> {
+        if !uses_volumes(&pod) {
             return Ok(());
         }
         let volumes = Arc::clone(&self.ports().volumes);
-        let what = format!("the pod's volumes: {}", volume_names(&self.pod));
-        match self.read(what, volumes.set_up(Arc::clone(&self.pod))).await? {
+        let what = format!("the pod's volumes: {}", volume_names(&pod));
+        match self.read(what, volumes.set_up(pod)).await? {
             Ok(()) => Ok(()),
             Err(failure) => {
                 let retry = retry_of(&failure);
@@ -97,7 +112,7 @@ impl PodJob {
                 let volumes = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.volumes.clone());
                 if uses_volumes(&pod) && volumes(&pod) == volumes(&self.pod) {
                     // What fails here fails again in the next sync, which tells of it.
-                    let _ = self.ports().volumes.set_up(pod).await;
+                    let _ = self.ports().volumes.set_up(refreshed(&pod)).await;
                 }
             }
             std::future::pending::<Infallible>().await

@@ -170,8 +170,9 @@ fn somebody_else_may_end_a_pod() {
     assert!(!holds(&status, "Ready"));
 }
 
+/// A pod that needs a volume plugin or a resource driver waits for it: a controller would replace a failed one without end.
 #[test]
-fn what_cannot_run_fails_with_a_reason() {
+fn what_needs_a_driver_waits_for_it() {
     let mut bed = Bed::in_cluster();
     let pod = ApiPod::new("disk", &[])
         .spec(
@@ -179,17 +180,52 @@ fn what_cannot_run_fails_with_a_reason() {
             json!([{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]),
         )
         .container("volumeMounts", json!([{"name": "d", "mountPath": "/d"}]));
+    let claims = ApiPod::new("claims", &[])
+        .spec(
+            "resourceClaims",
+            json!([{"name": "gpu", "resourceClaimName": "g"}]),
+        )
+        .spec(
+            "initContainers",
+            json!([{"name": "first", "image": "registry.test/app:1"}]),
+        );
+    let check = |bed: &mut Bed, name: &str, event: &str, reason: &str, field: &str| {
+        let uid = format!("uid-{name}");
+        bed.wait("it is retried", seconds(120), |bed| {
+            bed.api_events(name, event).len() >= 3
+        });
+        assert_eq!(bed.api_phase(&uid), "Pending");
+        let (shown, message) = bed.waiting_reason(&uid);
+        assert_eq!(shown, reason);
+        assert!(message.contains(field), "{message}");
+        let text = bed.api_events(name, event)[0].message.clone();
+        assert!(text.contains(field), "{text}");
+        let explained = bed.explanations().into_iter().find(|one| one.name == name);
+        let wait = explained.and_then(|one| one.waits_for);
+        let why = wait.and_then(|wait| wait.last_error).unwrap_or_default();
+        assert!(why.contains(field), "{why}");
+        assert!(times(bed, "RunPodSandbox", name).is_empty());
+        bed.api().delete(&uid, None);
+        bed.wait_gone(&uid, seconds(1));
+    };
     bed.create(&pod);
-    bed.wait("it has failed", SOON, |bed| bed.api_phase("uid-disk") == "Failed");
-    let status = bed.api_status("uid-disk");
-    assert_eq!(status.reason.as_deref(), Some("NotSupported"));
-    let message = status.message.unwrap();
-    assert!(message.contains("persistentVolumeClaim"), "{message}");
-    assert_eq!(bed.api_events("disk", "NotSupported").len(), 1);
-    bed.api().delete("uid-disk", None);
-    bed.wait_gone("uid-disk", seconds(1));
+    check(
+        &mut bed,
+        "disk",
+        "FailedMount",
+        "ContainerCreating",
+        "spec.volumes[0].persistentVolumeClaim",
+    );
+    bed.create(&claims);
+    check(
+        &mut bed,
+        "claims",
+        "FailedPrepareDynamicResources",
+        "PodInitializing",
+        "spec.resourceClaims",
+    );
 
-    // One that is deleted before its end was told goes as well.
+    // One that is deleted before its first status was written goes as well.
     bed.api().set_up(false);
     bed.pass(seconds(2));
     let late = ApiPod {

@@ -33,4 +33,4 @@ pub use dns::{Dns, DnsWarning, pod_dns};
 pub use node::{ConfigurationError, NodeConfiguration};
 pub use resolv_conf::ResolvConf;
 pub use sandbox::{Sandbox, SandboxInputs, sandbox_config};
-pub use unsupported::{Unsupported, unsupported};
+pub use unsupported::{Provider, Unsupported, unprovided, unsupported};

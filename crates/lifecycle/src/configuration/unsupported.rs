@@ -1,7 +1,9 @@
 //! What a pod uses that this node cannot honour yet.
 //!
-//! Owns the list of fields with the reason. A pod with an entry here is refused; nothing is silently left out. References to API
-//! objects are honoured for pods that come from the API server, and for nobody else.
+//! Owns the list of fields with the reason; nothing is silently left out. A field that needs a volume plugin or a resource driver
+//! keeps a pod from the API server Pending, as upstream does while a driver is missing: a controller would replace a failed pod
+//! without end. Everything else is a reason to reject the pod, and every field is one for a static pod. References to API
+//! objects are honoured for pods that come from the API server only.
 
 use std::fmt;
 
@@ -18,6 +20,16 @@ use crate::status::is_api_pod;
 pub struct Unsupported {
     pub field: String,
     pub reason: &'static str,
+    /// The part of a node that would honour the field; nothing when only the kubelet itself could.
+    pub provider: Option<Provider>,
+}
+
+/// A part of a node that is installed beside the kubelet, before or after a pod that needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    VolumePlugin,
+    ResourceDriver,
+    DevicePlugin,
 }
 
 impl fmt::Display for Unsupported {
@@ -30,8 +42,26 @@ const STOP_SIGNALS: &str = "stop signals need the feature gate ContainerStopSign
 const API_OBJECTS: &str = "not supported without an API server";
 const CLAIMS: &str = "resource claims are not supported yet";
 
-/// Every used field that cannot be honoured, with its path; empty for a pod that can run.
+/// Every used field that the pod has to be rejected for, with its path; empty for a pod that may be admitted.
 pub fn unsupported(pod: &Pod, node: &NodeConfiguration) -> Vec<Unsupported> {
+    let mut found = used_fields(pod, node);
+    if is_api_pod(pod) {
+        found.retain(|one| one.provider.is_none());
+    }
+    found
+}
+
+/// Every used field that a pod from the API server has to wait for, because this node has no provider for it.
+pub fn unprovided(pod: &Pod, node: &NodeConfiguration) -> Vec<Unsupported> {
+    if !is_api_pod(pod) {
+        return Vec::new();
+    }
+    let mut found = used_fields(pod, node);
+    found.retain(|one| one.provider.is_some());
+    found
+}
+
+fn used_fields(pod: &Pod, node: &NodeConfiguration) -> Vec<Unsupported> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
@@ -40,9 +70,7 @@ pub fn unsupported(pod: &Pod, node: &NodeConfiguration) -> Vec<Unsupported> {
         list: Vec::new(),
         has_api,
     };
-    for (field, reason) in unsupported_volumes(pod, has_api) {
-        found.when(true, field, reason);
-    }
+    found.list.extend(unsupported_volumes(pod, has_api));
     pod_fields(spec, &mut found);
     let lists = [
         (
@@ -78,11 +106,33 @@ struct Findings {
 impl Findings {
     fn when(&mut self, is_used: bool, field: impl Into<String>, reason: &'static str) {
         if is_used {
-            self.list.push(Unsupported {
-                field: field.into(),
-                reason,
-            });
+            self.add(field, reason, None);
         }
+    }
+
+    /// For what a driver of the cluster's choice would honour.
+    fn when_unprovided(
+        &mut self,
+        is_used: bool,
+        field: impl Into<String>,
+        reason: &'static str,
+        provider: Provider,
+    ) {
+        if is_used {
+            self.add(field, reason, Some(provider));
+        }
+    }
+
+    fn when_claims(&mut self, is_used: bool, field: impl Into<String>) {
+        self.when_unprovided(is_used, field, CLAIMS, Provider::ResourceDriver);
+    }
+
+    fn add(&mut self, field: impl Into<String>, reason: &'static str, provider: Option<Provider>) {
+        self.list.push(Unsupported {
+            field: field.into(),
+            reason,
+            provider,
+        });
     }
 
     /// For what needs an API server and nothing else.
@@ -101,17 +151,18 @@ fn pod_fields(spec: &PodSpec, found: &mut Findings) {
         .as_ref()
         .is_some_and(|name| !name.is_empty());
     found.when_no_api(has_class, "spec.runtimeClassName");
-    found.when(has_entries(&spec.resource_claims), "spec.resourceClaims", CLAIMS);
+    found.when_claims(has_entries(&spec.resource_claims), "spec.resourceClaims");
     // Those of pods from the API server are not used yet either, but most such pods have some and do not need them.
     found.when_no_api(has_entries(&spec.image_pull_secrets), "spec.imagePullSecrets");
 }
 
 fn container_fields(container: &Container, path: &str, node: &NodeConfiguration, found: &mut Findings) {
     let field = |name: &str| format!("{path}.{name}");
-    found.when(
+    found.when_unprovided(
         has_entries(&container.volume_devices),
         field("volumeDevices"),
         "block devices are not supported yet",
+        Provider::VolumePlugin,
     );
     if let Some(lifecycle) = &container.lifecycle {
         let has_signal = lifecycle.stop_signal.is_some() && !node.has_stop_signals;
@@ -132,7 +183,7 @@ fn container_fields(container: &Container, path: &str, node: &NodeConfiguration,
         found.when_no_api(from.secret_key_ref.is_some(), field("secretKeyRef"));
     }
     if let Some(resources) = &container.resources {
-        found.when(has_entries(&resources.claims), field("resources.claims"), CLAIMS);
+        found.when_claims(has_entries(&resources.claims), field("resources.claims"));
     }
 }
 
@@ -148,6 +199,6 @@ fn claimed_resources(pod: &Pod, container: &Container, path: &str, found: &mut F
     let limits = container.resources.iter().filter_map(|all| all.limits.as_ref());
     for name in limits.flatten().map(|(name, _)| name) {
         let needs_claim = name.starts_with(DEVICE_CLASS_PREFIX) || is_claimed(name);
-        found.when(needs_claim, format!("{path}.resources.limits[{name}]"), CLAIMS);
+        found.when_claims(needs_claim, format!("{path}.resources.limits[{name}]"));
     }
 }

@@ -5,6 +5,8 @@
 
 use k8s_openapi::api::core::v1::{Pod, Volume, VolumeProjection};
 
+use super::unsupported::{Provider, Unsupported};
+
 const PLUGINS: &str = "volumes of this type are not supported yet";
 const API_OBJECTS: &str = "volumes of this type need an API server, and the pod does not come from one";
 /// Upstream has no driver for it any more.
@@ -65,8 +67,8 @@ pub fn projection_type(projection: &VolumeProjection) -> &'static str {
     found.map_or("empty", |(name, _)| name)
 }
 
-/// Every volume that cannot be had: its field and why. A volume that no container uses is left out, because it is not set up.
-pub(super) fn unsupported_volumes(pod: &Pod, has_api: bool) -> Vec<(String, &'static str)> {
+/// Every volume that cannot be had. A volume that no container uses is left out, because it is not set up.
+pub(super) fn unsupported_volumes(pod: &Pod, has_api: bool) -> Vec<Unsupported> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
@@ -85,18 +87,52 @@ pub(super) fn unsupported_volumes(pod: &Pod, has_api: bool) -> Vec<(String, &'st
         let kind = volume_type(volume);
         let field = format!("spec.volumes[{index}].{kind}");
         match kind {
-            "emptyDir" | "hostPath" | "downwardAPI" | "image" => {}
-            "projected" | "configMap" | "secret" if has_api => {}
-            "projected" => found.extend(unsupported_projections(volume, &field)),
-            "configMap" | "secret" => found.push((field, API_OBJECTS)),
-            "gitRepo" => found.push((field, GIT_REPO)),
-            _ => found.push((field, PLUGINS)),
+            "projected" if !has_api => found.extend(unsupported_projections(volume, &field)),
+            "configMap" | "secret" if !has_api => found.push(needs_api(field)),
+            _ => found.extend(needed_plugin(kind).map(|reason| Unsupported {
+                field,
+                reason,
+                provider: Some(Provider::VolumePlugin),
+            })),
         }
     }
     found
 }
 
-fn unsupported_projections(volume: &Volume, field: &str) -> Vec<(String, &'static str)> {
+/// Why volumes of this kind cannot be set up, for kinds that need a plugin which this node does not have.
+#[must_use]
+pub fn needed_plugin(kind: &str) -> Option<&'static str> {
+    match kind {
+        "emptyDir" | "hostPath" | "downwardAPI" | "image" | "projected" | "configMap" | "secret" => None,
+        "gitRepo" => Some(GIT_REPO),
+        _ => Some(PLUGINS),
+    }
+}
+
+/// The pod without the volumes that need a plugin. Those of a pod that another kubelet started stand as that one left them;
+/// `None` when the pod has no such volume.
+#[must_use]
+pub fn without_plugin_volumes(pod: &Pod) -> Option<Pod> {
+    let needs_plugin = |volume: &Volume| needed_plugin(volume_type(volume)).is_some();
+    let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
+    if !volumes.iter().any(needs_plugin) {
+        return None;
+    }
+    let mut pod = pod.clone();
+    let volumes = pod.spec.as_mut().and_then(|spec| spec.volumes.as_mut())?;
+    volumes.retain(|volume| !needs_plugin(volume));
+    Some(pod)
+}
+
+fn needs_api(field: String) -> Unsupported {
+    Unsupported {
+        field,
+        reason: API_OBJECTS,
+        provider: None,
+    }
+}
+
+fn unsupported_projections(volume: &Volume, field: &str) -> Vec<Unsupported> {
     let sources = volume
         .projected
         .iter()
@@ -104,11 +140,6 @@ fn unsupported_projections(volume: &Volume, field: &str) -> Vec<(String, &'stati
     sources
         .enumerate()
         .filter(|(_, source)| source.downward_api.is_none())
-        .map(|(index, source)| {
-            (
-                format!("{field}.sources[{index}].{}", projection_type(source)),
-                API_OBJECTS,
-            )
-        })
+        .map(|(index, source)| needs_api(format!("{field}.sources[{index}].{}", projection_type(source))))
         .collect()
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus,
-    ContainerUser as ApiUser, LinuxContainerUser,
+    ContainerUser as ApiUser, LinuxContainerUser, Pod,
 };
 use rubelet_model::observation::{ContainerObservation, ContainerState, ContainerUser};
 
@@ -54,6 +54,18 @@ pub(super) enum List {
     Ephemeral,
 }
 
+/// Why a container waits that was never created.
+#[must_use]
+pub fn creation_reason(pod: &Pod) -> &'static str {
+    let spec = pod.spec.as_ref();
+    let init = spec.and_then(|spec| spec.init_containers.as_ref());
+    if init.is_some_and(|list| !list.is_empty()) {
+        POD_INITIALIZING
+    } else {
+        CONTAINER_CREATING
+    }
+}
+
 /// Derives the statuses of one list of containers.
 pub(super) struct ContainerStatuses<'a> {
     pub(super) inputs: &'a StatusInputs<'a>,
@@ -94,13 +106,6 @@ impl ContainerStatuses<'_> {
         status
     }
 
-    fn has_init_containers(&self) -> bool {
-        spec_of(self.inputs.pod)
-            .init_containers
-            .as_ref()
-            .is_some_and(|list| !list.is_empty())
-    }
-
     /// The status of a container about which nothing is known but its past.
     fn assumed(&self, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
         if let Some(old) = old
@@ -108,15 +113,10 @@ impl ContainerStatuses<'_> {
         {
             return old.clone();
         }
-        let reason = if self.has_init_containers() {
-            POD_INITIALIZING
-        } else {
-            CONTAINER_CREATING
-        };
         ContainerStatus {
             name: container.name.clone(),
             image: container.image.clone().unwrap_or_default(),
-            state: Some(waiting_state(reason, "")),
+            state: Some(waiting_state(creation_reason(self.inputs.pod), "")),
             volume_mounts: mount_statuses(container, self.inputs.runtime.recursive_read_only),
             restart_count: old.map_or(0, |old| old.restart_count),
             last_state: old.and_then(|old| old.last_state.clone()),

@@ -38,7 +38,7 @@ use crate::restart::RestartGates;
 
 pub use addresses::ordered_pod_ips;
 pub use adjust::{rejected_status, with_readiness, with_sandbox_ready, with_startup};
-pub use containers::{StartFailure, StartFailures};
+pub use containers::{StartFailure, StartFailures, creation_reason};
 pub use finish::finished_status;
 pub use foreign::reported_status;
 pub use generate::{Generated, generate_status};

@@ -1,6 +1,7 @@
 //! Every field that is not honoured yet is named.
 
-use rubelet_lifecycle::configuration::{NodeConfiguration, unsupported};
+use rubelet_lifecycle::configuration::unsupported_volumes::without_plugin_volumes;
+use rubelet_lifecycle::configuration::{NodeConfiguration, unprovided, unsupported};
 use serde_json::{Value, json};
 
 use crate::configuration::{node, pod};
@@ -175,10 +176,30 @@ fn pods_from_the_api_server_may_refer_to_its_objects() {
     let mut pod = pod(&spec);
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert("kubernetes.io/config.source".to_owned(), "api".to_owned());
-    let found = unsupported(&pod, &node()).into_iter();
+    assert_eq!(unsupported(&pod, &node()), [], "a driver may come later");
+    let found = unprovided(&pod, &node()).into_iter();
     let found: Vec<String> = found.map(|one| one.field).collect();
     assert_eq!(
         found,
         ["spec.volumes[3].persistentVolumeClaim", "spec.resourceClaims"]
+    );
+    let rest = without_plugin_volumes(&pod).expect("it has one that needs a plugin");
+    let rest: Vec<&str> = rest
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten())
+        .map(|one| one.name.as_str())
+        .collect();
+    assert_eq!(rest, ["a", "b", "t"]);
+}
+
+#[test]
+fn static_pods_wait_for_no_driver() {
+    let spec = json!({"resourceClaims": [{"name": "x"}]});
+    check(&spec, &["spec.resourceClaims"]);
+    assert_eq!(unprovided(&pod(&spec), &node()), []);
+    assert_eq!(
+        without_plugin_volumes(&pod(&json!({"volumes": [{"name": "a"}]}))),
+        None
     );
 }

@@ -148,7 +148,7 @@ fn what_cannot_be_had_says_why() {
     );
     check(
         json!({ "name": "x", "nfs": { "server": "s", "path": "/" } }),
-        Err("nfs volumes are not supported yet"),
+        Err("spec.volumes[0].nfs: volumes of this type are not supported yet"),
     );
     check(
         json!({ "name": "x", "projected": { "sources": [{ }] } }),
