@@ -42,10 +42,12 @@ pub enum Bug {
     MirrorsForgotten,
     /// What failed is tried again without a pause.
     RetriedAtOnce,
+    /// An old version of a static pod keeps its name until every source has delivered, also the API server that waits for it.
+    NamesKeptUntilSources,
 }
 
 impl Bug {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::GraceGrows,
         Self::StartWhileTerminating,
         Self::LostWakeUp,
@@ -64,6 +66,7 @@ impl Bug {
         Self::FarewellForgotten,
         Self::MirrorsForgotten,
         Self::RetriedAtOnce,
+        Self::NamesKeptUntilSources,
     ];
 }
 

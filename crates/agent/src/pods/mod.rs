@@ -13,6 +13,7 @@ mod kills;
 mod outside;
 mod probes;
 mod query;
+mod replaced;
 mod reporting;
 mod second_look;
 mod sightings;
@@ -98,6 +99,8 @@ pub(crate) struct Pods {
     are_names_known: bool,
     is_first_list_done: bool,
     sources_ready: bool,
+    /// A static pod may wait for the end of an older version.
+    are_names_contested: bool,
     next_job: u64,
     garbage: housekeeping::Schedule,
     progress: mpsc::Sender<Progress>,
@@ -157,6 +160,7 @@ impl Pods {
             are_names_known: false,
             is_first_list_done: false,
             sources_ready,
+            are_names_contested: false,
             next_job: 0,
             garbage: housekeeping::Schedule::default(),
             progress,
@@ -183,6 +187,9 @@ impl Pods {
             self.heartbeat
                 .store(u64::try_from(beat).unwrap_or(u64::MAX), Ordering::Relaxed);
             self.share_room();
+            if std::mem::take(&mut self.are_names_contested) {
+                self.end_replaced_pods();
+            }
             if std::mem::take(&mut self.are_fates_stale) {
                 self.publish_fates();
             }
@@ -248,6 +255,7 @@ impl Pods {
         for change in self.in_order(merged.changes) {
             self.changed(change);
         }
+        self.are_names_contested = true;
         if became_ready {
             self.sources_ready = true;
             tracing::info!(pods = self.desired.len(), "Every pod source has delivered");
@@ -429,7 +437,9 @@ impl Pods {
             return;
         };
         let is_desired = self.desired.contains_key(uid);
-        if self.sources_ready && entry.job.is_none() && (ending.restart_requested || !is_desired) {
+        // One that was added again is desired, whatever other sources deliver.
+        let is_over = ending.restart_requested && is_desired || self.sources_ready && !is_desired;
+        if is_over && entry.job.is_none() {
             events.push_back((uid.clone(), Event::Housekeeping { is_desired }));
         }
     }
@@ -474,9 +484,9 @@ impl Pods {
 
     fn queue_by_name_effect(&mut self, uid: &PodUid) -> Option<(PodUid, Event)> {
         let name = self.pods.get(uid)?.full_name.clone();
-        self.names
-            .queue(&name, uid)
-            .then(|| (uid.clone(), Event::StartAllowed))
+        let is_holder = self.names.queue(&name, uid);
+        self.are_names_contested |= !is_holder;
+        is_holder.then(|| (uid.clone(), Event::StartAllowed))
     }
 
     /// The pod is gone; a source that still has it begins anew.

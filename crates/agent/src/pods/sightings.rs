@@ -100,9 +100,9 @@ impl Pods {
         }
     }
 
-    /// What the runtime has and nobody wants has to go, once everybody could say what they want.
+    /// What the runtime has and nobody wants has to go, once everybody could say what they want, or a newer version needs its name.
     pub(super) fn orphan_sighted(&mut self, uid: &PodUid) {
-        let may_stop = self.sources_ready || is_on(Bug::DeleteBeforeSources);
+        let may_stop = self.sources_ready || self.is_replaced(uid) || is_on(Bug::DeleteBeforeSources);
         // A pod without a place on the node must not stand there either; it is judged again after that.
         let may_stay = self.desired.contains_key(uid) && !self.admission.is_shut_out(uid);
         if !may_stop || may_stay {

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 
 use rubelet_lifecycle::status::is_static_pod;
 use rubelet_model::explanation::PodExplanation;
-use rubelet_model::observation::{PodObservation, PodUid};
+use rubelet_model::observation::PodUid;
 
 use super::Pods;
 use super::entry::{full_name, full_name_of, lives, pod_of};
 use super::outside::explanation;
-use crate::sources::{SOURCE_ANNOTATION, Source};
+use super::replaced::source_of_sandboxes;
+use crate::sources::Source;
 
 /// What is known of such pods.
 #[derive(Default)]
@@ -63,14 +64,6 @@ impl Spared {
     }
 }
 
-fn is_from_file(observation: &PodObservation) -> bool {
-    let mut sources = observation.sandboxes.iter();
-    sources.any(|sandbox| {
-        let source = sandbox.annotations.get(SOURCE_ANNOTATION);
-        source.is_some_and(|source| source == Source::File.as_str())
-    })
-}
-
 impl Pods {
     /// Whether a pod that nobody wants has to be left as it is.
     pub(super) fn is_spared(&self, uid: &PodUid) -> bool {
@@ -81,7 +74,8 @@ impl Pods {
         self.seen.get(uid).is_none_or(|seen| {
             let name = full_name(&seen.name, &seen.namespace);
             let mut desired = self.desired.values().filter(|pod| is_static_pod(pod));
-            is_from_file(seen) && !desired.any(|pod| full_name_of(pod) == name)
+            let is_from_file = source_of_sandboxes(seen) == Some(Source::File);
+            is_from_file && !desired.any(|pod| full_name_of(pod) == name)
         })
     }
 

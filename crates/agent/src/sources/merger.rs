@@ -117,6 +117,12 @@ impl Merger {
         self.seen.is_superset(&self.registered)
     }
 
+    /// Whether it is known which pods this source wants: it has delivered a complete set, or it is not configured and wants none.
+    #[must_use]
+    pub fn has_delivered(&self, source: Source) -> bool {
+        self.seen.contains(&source) || !self.registered.contains(&source)
+    }
+
     /// The pods that are wanted, by UID.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.held.values().map(|held| &held.pod)

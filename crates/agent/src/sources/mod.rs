@@ -55,6 +55,13 @@ impl Source {
             Self::Api => "api",
         }
     }
+
+    /// The source that an annotation names.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::File, Self::Http, Self::Api];
+        all.into_iter().find(|source| source.as_str() == text)
+    }
 }
 
 /// All pods that a source wants now.

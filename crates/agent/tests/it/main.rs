@@ -26,6 +26,7 @@ mod node_facts;
 mod node_now;
 mod observer;
 mod probes;
+mod replaced;
 mod sources_file;
 mod sources_http;
 mod sources_merger;

@@ -88,6 +88,7 @@ impl Checker {
         let truth = self.truth.pod(rules::uid(pod));
         truth.first_told.get_or_insert(told.at);
         truth.told_in_life = true;
+        truth.source = Some(told.by);
         if truth.told.is_none() || truth.removal_learnt.is_some() {
             truth.told = Some(told);
         }

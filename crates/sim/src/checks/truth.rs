@@ -115,6 +115,8 @@ pub(super) struct PodTruth {
     pub(super) name: String,
     /// It comes from the API server, where an identity is used once.
     pub(super) is_api: bool,
+    /// Who told of it last, in any life.
+    pub(super) source: Option<ToldBy>,
     /// Graces that its deletion was given.
     pub(super) deletion_graces: Vec<i64>,
     /// Every version that was ever on the disk or served.
@@ -327,6 +329,23 @@ impl Truth {
         self.listed_in_life
             && (!self.has_http || self.fetched_in_life)
             && (!self.has_api || self.api_listed_in_life)
+    }
+
+    /// Whether the pod may end before every source has delivered: its own source has, without it, and another static pod that the
+    /// agent was told of has its name.
+    pub(super) fn is_replaced(&self, uid: &str) -> bool {
+        let Some(pod) = self.pods.get(uid) else {
+            return false;
+        };
+        let has_delivered = match pod.source {
+            Some(ToldBy::File) => self.listed_in_life,
+            Some(ToldBy::Http) => !self.has_http || self.fetched_in_life,
+            Some(ToldBy::Api) | None => false,
+        };
+        let mut told = self.told.values().chain(&self.told_by_http);
+        has_delivered
+            && self.told_version(uid).is_none()
+            && told.any(|other| rules::pod_name(other) == pod.name)
     }
 
     /// How the container ended for good, if it did. An instance that was made after that, as for a changed image, is no life of

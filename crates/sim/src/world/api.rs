@@ -1,5 +1,6 @@
 //! What happens at the API server.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,6 +203,32 @@ impl World {
         ))
     }
 
+    /// A static pod that is edited around a restart of rubelet starts without the API server, which may be that pod itself.
+    pub(super) fn repair_without_api(&mut self) -> Check {
+        let Some(api) = self.api.clone() else {
+            return Ok(());
+        };
+        let mut shape = self.api_shape(true);
+        shape.name = format!("static{}", self.next_api_number);
+        // Every edit is a new pod.
+        shape.uid = None;
+        let path = node::manifest_path(&shape.name);
+        self.put_manifest(&path, shape.clone());
+        self.settle_one(&static_uid(&shape, &path))?;
+        api.set_up(false);
+        let down = self.api_dice.millis(0, 3000);
+        let edited_after = self.api_dice.millis(0, 6000);
+        self.crash_rubelet(down);
+        let until = self.executor.elapsed() + edited_after;
+        self.run(until, |_| false)?;
+        shape.edit_image(&mut self.api_dice);
+        let uid = static_uid(&shape, &path);
+        self.put_manifest(&path, shape);
+        self.settle_one(&uid)?;
+        self.api_up();
+        Ok(())
+    }
+
     pub(super) fn delete_all_api_pods(&mut self) {
         for pod in self.own_api_pods() {
             self.delete_api_pod(&uid_of(&pod), None);
@@ -228,6 +255,15 @@ impl World {
             self.after(at, Due::Api(action));
         }
     }
+}
+
+/// The identity that the recipe gives to a static pod.
+fn static_uid(shape: &PodShape, path: &Path) -> String {
+    let path = path.to_string_lossy();
+    let read = rubelet_manifest::read_file(&shape.manifest(), &path, node::NODE_NAME, &*node::gates());
+    // Generated pods are all good; a test of the scenarios sees to it.
+    let pod = read.ok().and_then(|mut read| read.pods.pop()).unwrap_or_default();
+    uid_of(&pod)
 }
 
 /// The pod as the API server has it: with all defaults, and nothing of a static pod.

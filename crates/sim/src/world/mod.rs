@@ -334,6 +334,7 @@ impl World {
             self.settle_one(&uid)?;
         }
         self.come_and_go_by_api()?;
+        self.repair_without_api()?;
         self.take_records();
         self.remove_all()
     }

@@ -25,10 +25,14 @@ struct Story {
 impl Story {
     /// The pod is told of, and has its sandbox.
     fn of(spec: &Value) -> Self {
+        Self::on_node(spec, false)
+    }
+
+    fn on_node(spec: &Value, has_api: bool) -> Self {
         let metadata = json!({"name": "pod1", "uid": UID});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
         let mut story = Self {
-            checker: Checker::new(false, false, Duration::from_secs(2)),
+            checker: Checker::new(false, has_api, Duration::from_secs(2)),
             at: Duration::ZERO,
             path: node::manifest_path("pod1"),
             content: Arc::new(pod.to_string().into_bytes()),
@@ -134,6 +138,29 @@ fn container(name: &str, more: Value) -> Value {
 
 fn spec(containers: &[Value]) -> Value {
     json!({"restartPolicy": "OnFailure", "containers": containers})
+}
+
+#[test]
+fn only_what_a_static_pod_replaces_ends_before_all_sources_have_delivered() {
+    let story = |name: &str, is_listed: bool| {
+        let mut story = Story::on_node(&spec(&[container("main", json!({}))]), true);
+        story.runs("c1", "main", 0);
+        let mut pod: Value = serde_json::from_slice(&story.content).unwrap();
+        pod["metadata"] = json!({"name": name, "uid": "00000002-sim"});
+        let content = Arc::new(pod.to_string().into_bytes());
+        story.checker.disk_changed(&story.path, Some(&content));
+        story.content = content;
+        if is_listed {
+            story.rubelet_starts();
+        } else {
+            story.happens(Fact::RubeletStarted);
+        }
+        story.stops("c1", 30);
+        story
+    };
+    story("pod1", true).check("");
+    story("pod1", false).check("before all sources delivered");
+    story("pod2", true).check("before all sources delivered");
 }
 
 #[test]
