@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::status::is_mirror_pod;
 use rubelet_ports::Moment;
 use rubelet_ports::api::Change;
 
@@ -21,7 +22,8 @@ const MAX_DELETED: usize = 64;
 
 struct Known {
     pod: Arc<Pod>,
-    /// The pod as it was when we created it, if we did.
+    /// Of a mirror: how the API server answered its creation, or how it was first seen when an earlier run created it. What admission
+    /// changed is in it.
     as_made: Option<Arc<Pod>>,
     /// When we got it as an answer to a call of our own.
     answered: Option<Moment>,
@@ -45,9 +47,16 @@ impl ApiPods {
         self.pods.get(name).map(|known| &known.pod)
     }
 
-    /// The answer to the creation of the pod that [`Self::get`] gives.
+    /// The mirror that [`Self::get`] gives, as admission made it.
     pub(crate) fn as_made(&self, name: &PodName) -> Option<&Pod> {
         self.pods.get(name)?.as_made.as_deref()
+    }
+
+    /// The mirror of this name has to show something else than when it was made.
+    pub(crate) fn forget_made(&mut self, name: &PodName) {
+        if let Some(known) = self.pods.get_mut(name) {
+            known.as_made = None;
+        }
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &PodName> {
@@ -141,9 +150,13 @@ impl ApiPods {
     fn put(&mut self, name: PodName, pod: Arc<Pod>, answered: Option<Moment>) {
         let before = self.pods.remove(&name);
         let before = before.filter(|known| uid_of(&known.pod) == uid_of(&pod));
+        let as_made = match before {
+            Some(known) => known.as_made,
+            None => is_mirror_pod(&pod).then(|| Arc::clone(&pod)),
+        };
         let known = Known {
             pod,
-            as_made: before.and_then(|known| known.as_made),
+            as_made,
             answered,
         };
         self.pods.insert(name, known);

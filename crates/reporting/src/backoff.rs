@@ -25,6 +25,12 @@ pub(crate) const REFUSED: Limits = Limits {
     longest: Duration::from_secs(300),
 };
 
+/// For a mirror that the API server refuses, as while its namespace is missing: upstream tries again at every sync of the pod.
+pub(crate) const MIRROR_REFUSED: Limits = Limits {
+    first: Duration::from_secs(1),
+    longest: Duration::from_secs(60),
+};
+
 /// Failures in a row.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {

@@ -25,8 +25,8 @@ fn hash_of(static_pod: &Pod) -> &str {
     annotation(static_pod, HASH_ANNOTATION).unwrap_or_else(|| uid_of(static_pod))
 }
 
-/// Whether this is the mirror of exactly this static pod, and stays. What the API server made of it when we created it is right too:
-/// admission may change whatever it wants, and would do so again.
+/// Whether this is the mirror of exactly this static pod, and stays. What admission made of it (`as_made`) is right too: it would
+/// do so again.
 pub(crate) fn is_right(mirror: &Pod, as_made: Option<&Pod>, static_pod: &Pod) -> bool {
     let shown = Shown::of(mirror, static_pod);
     is_mirror_pod(mirror)
@@ -34,6 +34,11 @@ pub(crate) fn is_right(mirror: &Pod, as_made: Option<&Pod>, static_pod: &Pod) ->
         && annotation(mirror, MIRROR_ANNOTATION) == Some(hash_of(static_pod))
         && (shown == Shown::of(static_pod, static_pod)
             || as_made.is_some_and(|made| shown == Shown::of(made, static_pod)))
+}
+
+/// Whether a new version of a static pod shows something else in its mirror, though its hash is the same.
+pub(crate) fn shows_other(old: &Pod, new: &Pod) -> bool {
+    Shown::of(old, new) != Shown::of(new, new)
 }
 
 /// What people change of a mirror, as far as the static pod says it: others may add labels and annotations of their own.

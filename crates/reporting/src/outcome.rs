@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use rubelet_ports::api::{ApiError, ApiErrorKind};
 use rubelet_ports::{Moment, Randomness};
 
-use crate::backoff::{Backoff, Limits, PASSING, REFUSED};
+use crate::backoff::{Backoff, Limits, MIRROR_REFUSED, PASSING, REFUSED};
 use crate::figures::{Counters, count};
 use crate::names::uid_of;
 use crate::outage::Outage;
@@ -160,7 +160,7 @@ impl Table {
     }
 
     fn pause(&mut self, job: &Job, error: &ApiError, scene: &Scene<'_>) {
-        let limits = limits_of(error);
+        let limits = limits_of(&job.key, error);
         let message = error.message.clone();
         let before = match &job.key {
             Key::Status(uid) => self.entries.get(uid).and_then(|entry| entry.backoff.as_ref()),
@@ -182,11 +182,13 @@ impl Table {
     }
 }
 
-fn limits_of(error: &ApiError) -> Limits {
+fn limits_of(key: &Key, error: &ApiError) -> Limits {
     // A conflict is over as soon as the others have finished.
     if error.is_passing() || error.kind == ApiErrorKind::Conflict {
-        PASSING
-    } else {
-        REFUSED
+        return PASSING;
+    }
+    match key {
+        Key::Status(_) => REFUSED,
+        Key::Mirror(_) => MIRROR_REFUSED,
     }
 }

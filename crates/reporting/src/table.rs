@@ -121,6 +121,9 @@ impl Table {
         };
         if is_static_pod(&report.pod) && !Arc::ptr_eq(&entry.report.pod, &report.pod) {
             // It may have been edited in place: then its mirror is not the right one any more.
+            if mirror::shows_other(&entry.report.pod, &report.pod) {
+                self.api.forget_made(&entry.name);
+            }
             self.queue.push(Key::Mirror(entry.name.clone()), Urgency::Usual);
         }
         if !says_something(&report) {

@@ -200,6 +200,62 @@ fn admission_has_the_last_word_about_a_mirror() {
 }
 
 #[test]
+fn a_restart_keeps_a_mirror_that_admission_changed() {
+    let bed = Bed::new(5).with_node();
+    let rewrite = |pod: &mut Value| pod["spec"]["containers"][0]["image"] = "registry.local/image".into();
+    bed.api.with(|state| state.admission = rewrite);
+    let web = static_pod("web", "h1");
+    let mut mirror = web.clone();
+    mirror["metadata"]["uid"] = "mirror-of-before".into();
+    mirror["metadata"]["annotations"][MIRROR] = "h1".into();
+    mirror["status"] = running(0);
+    rewrite(&mut mirror);
+    bed.api.user_creates(&mirror);
+    bed.report(&web, &running(0));
+    bed.reporter.sources_are_ready();
+    bed.pass(SECOND * 60);
+    assert_eq!(bed.api.calls(), Vec::<String>::new());
+    // What changes from here on is not admission's.
+    bed.api
+        .user_changes("web", |pod| pod["spec"]["containers"][0]["image"] = "x".into());
+    bed.until("made anew", |bed| {
+        let pod = bed.api.pod("web");
+        pod["metadata"]["uid"] == "mirror-1" && restarts(&pod) == Some(0)
+    });
+}
+
+#[test]
+fn a_static_pod_that_is_edited_under_its_uid_gets_another_mirror() {
+    let (bed, mut web) = mirrored();
+    web["metadata"]["labels"]["app"] = "edited".into();
+    bed.report(&web, &running(0));
+    bed.until("made anew", |bed| {
+        bed.api.pod("web")["metadata"]["labels"]["app"] == "edited"
+    });
+    bed.pass(SECOND * 60);
+    let calls = bed.api.calls();
+    assert_eq!(
+        calls,
+        ["create web", "patch web", "delete web", "create web", "patch web"]
+    );
+}
+
+#[test]
+fn a_mirror_is_made_soon_after_its_namespace() {
+    let bed = Bed::new(5).with_node();
+    bed.pass(SECOND);
+    bed.api
+        .with(|state| state.answers.extend([ApiErrorKind::NotFound; 1000]));
+    bed.report(&static_pod("web", "h1"), &running(0));
+    bed.pass(SECOND * 3600);
+    let tries = bed.api.calls().len();
+    assert!(tries >= 60, "{tries} tries in an hour: at least one a minute");
+    bed.api.with(|state| state.answers.clear());
+    let took = bed.until("mirrored", |bed| hash_of(&bed.api.pod("web")) == Some("h1"));
+    assert!(took <= SECOND * 60, "{took:?}");
+}
+
+#[test]
 fn an_orphan_goes_when_all_sources_are_known() {
     let bed = Bed::new(5).with_node();
     let mut left = static_pod("left", "h9");
