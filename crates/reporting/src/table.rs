@@ -356,7 +356,7 @@ impl Table {
         let delivered = entry.delivered.as_ref();
         let is_repeat =
             delivered.is_some_and(|last| last.uid == uid_of(target) && last.version == entry.version);
-        let is_end = is_repeat && may_be_deleted(target, entry.report.is_finished);
+        let is_end = is_repeat && may_end(target, entry.report.is_finished);
         if is_repeat && !is_end && !entry.must_look {
             return Look::Nothing;
         }
@@ -421,6 +421,14 @@ impl Table {
         }
         Look::Now(name.clone(), work)
     }
+}
+
+/// Whether the API object may go. Of one that cannot be decoded the status cannot be seen; the end was delivered all the same.
+fn may_end(target: &Pod, is_finished: bool) -> bool {
+    let is_unreadable = target.spec.is_none();
+    let is_deleted = target.metadata.deletion_timestamp.is_some();
+    may_be_deleted(target, is_finished)
+        || (is_unreadable && is_deleted && is_finished && !is_mirror_pod(target))
 }
 
 /// A status without a phase only makes the pod known: nobody has looked at it yet.

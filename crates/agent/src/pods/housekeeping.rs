@@ -168,8 +168,13 @@ impl Pods {
         });
         let desired = self.desired.keys().map(|uid| (uid.clone(), PodFate::Lives));
         let spared = self.spared_pods().map(|uid| (uid.clone(), PodFate::Lives));
+        let unreadable = self.unreadable.keys().map(|uid| (uid.clone(), PodFate::Lives));
         let fates = PodFates {
-            known: spared.chain(desired).chain(of_entries).collect(),
+            known: spared
+                .chain(unreadable)
+                .chain(desired)
+                .chain(of_entries)
+                .collect(),
             sources_ready: self.sources_ready && self.is_first_list_done,
             also_of_ended_pods: false,
         };

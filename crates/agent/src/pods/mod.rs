@@ -20,6 +20,7 @@ mod sightings;
 mod spared;
 mod starts;
 mod to_run;
+mod unreadable;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -55,6 +56,7 @@ use entry::{Entry, RunningJob, full_name_of, is_waiting, uid_of};
 pub(crate) use query::Query;
 use spared::Spared;
 use starts::Start;
+use unreadable::Unreadable;
 
 /// Safety net for everything that should have come by an event.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(2);
@@ -93,6 +95,8 @@ pub(crate) struct Pods {
     /// Pods that lived at the first list and were not looked at since.
     unseen: BTreeSet<PodUid>,
     spared: Spared,
+    /// Pods of the API server that cannot be decoded: they stay as they run.
+    unreadable: BTreeMap<PodUid, Unreadable>,
     names: StaticNames,
     wakes: BTreeSet<(Moment, PodUid)>,
     /// What lived in the runtime at the start is in line for its name.
@@ -155,6 +159,7 @@ impl Pods {
             seen: BTreeMap::new(),
             unseen: BTreeSet::new(),
             spared: Spared::default(),
+            unreadable: BTreeMap::new(),
             names: StaticNames::default(),
             wakes: BTreeSet::new(),
             are_names_known: false,
@@ -243,6 +248,9 @@ impl Pods {
         if set.source == Source::File {
             self.spared.set_files(std::mem::take(&mut set.never_good));
             self.are_fates_stale = true;
+        }
+        if set.source == Source::Api {
+            self.take_unreadable(std::mem::take(&mut set.unreadable));
         }
         let merged = self.merger.merge(set, now);
         for duplicate in merged.duplicates {

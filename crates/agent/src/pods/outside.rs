@@ -31,7 +31,7 @@ impl Pods {
         });
         let spared = self.explain_spared();
         let outside = refused.chain(unjudged).chain(heirs).chain(looks);
-        outside.chain(spared).collect()
+        outside.chain(spared).chain(self.explain_unreadable()).collect()
     }
 
     fn wait_of_refused(&self, refused: &Refused) -> WaitExplanation {

@@ -105,7 +105,7 @@ impl Pods {
         let may_stop = self.sources_ready || self.is_replaced(uid) || is_on(Bug::DeleteBeforeSources);
         // A pod without a place on the node must not stand there either; it is judged again after that.
         let may_stay = self.desired.contains_key(uid) && !self.admission.is_shut_out(uid);
-        if !may_stop || may_stay {
+        if !may_stop || may_stay || self.unreadable.contains_key(uid) {
             return;
         }
         if self.is_spared(uid) {

@@ -2,7 +2,7 @@
 //!
 //! Owns the set as the API server has it, and which of its pods are mirrors: they show static pods and are never run. Every change
 //! goes to the reporter too, because it compares what it said with what the API server has. While the set cannot be followed it stays
-//! as it was: nobody ends because the API server is away.
+//! as it was: nobody ends because the API server is away. A pod that cannot be decoded is delivered apart until it is deleted.
 //!
 //! ```text
 //! the node is known ──► follow ──► All, Applied, Deleted ──► the whole set to the merger, mirrors apart
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::status::is_mirror_pod;
 use rubelet_model::observation::PodUid;
@@ -200,11 +200,13 @@ impl ApiActor {
             has_changed
         });
         let own = self.pods.values().filter(|pod| !is_mirror_pod(pod));
+        let (unreadable, pods): (Vec<_>, Vec<_>) = own.cloned().partition(|pod| is_unreadable(pod));
         let set = SourceSet {
             source: Source::Api,
-            pods: own.cloned().collect(),
+            pods: pods.into_iter().map(with_spec).collect(),
             is_complete: true,
             never_good: Vec::new(),
+            unreadable,
         };
         self.output.send(set).await.is_ok()
     }
@@ -212,6 +214,21 @@ impl ApiActor {
 
 fn uid_of(pod: &Pod) -> String {
     pod.metadata.uid.clone().unwrap_or_default()
+}
+
+/// Whether the pod must be left as it runs. To end it, nothing but its metadata is needed.
+fn is_unreadable(pod: &Pod) -> bool {
+    pod.spec.is_none() && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// A pod without spec is one that only the runtime knows, and is not reported.
+fn with_spec(pod: Arc<Pod>) -> Arc<Pod> {
+    if pod.spec.is_some() {
+        return pod;
+    }
+    let mut pod = Pod::clone(&pod);
+    pod.spec = Some(PodSpec::default());
+    Arc::new(pod)
 }
 
 fn is_same_version(old: &Pod, new: &Pod) -> bool {

@@ -243,6 +243,7 @@ impl FileActor {
             pods,
             is_complete,
             never_good: self.never_good.clone(),
+            unreadable: Vec::new(),
         };
         self.output.send(set).await.is_ok()
     }

@@ -135,6 +135,7 @@ impl Merger {
             pods,
             is_complete,
             never_good: _,
+            unreadable: _,
         } = set;
         if is_complete {
             self.seen.insert(source);

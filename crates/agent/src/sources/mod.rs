@@ -73,6 +73,8 @@ pub struct SourceSet {
     pub is_complete: bool,
     /// Files that were never good since the source began. An earlier life may have a pod of one.
     pub never_good: Vec<PathBuf>,
+    /// Pods that the source has and that cannot be decoded; they have no `spec`.
+    pub unreadable: Vec<Arc<Pod>>,
 }
 
 /// What the sources are told once.

@@ -66,6 +66,52 @@ fn what_was_deleted_meanwhile_ends() {
 }
 
 #[test]
+fn a_pod_that_cannot_be_decoded_is_left_as_it_runs() {
+    let mut bed = Bed::in_cluster();
+    for name in ["readable", "healed", "deleted", "forced"] {
+        bed.create_and_wait(&ApiPod::new(name, &[]));
+    }
+    bed.kill();
+    let unreadable = ["uid-healed", "uid-deleted", "uid-forced"];
+    for uid in unreadable {
+        bed.api().set_undecodable(uid, true);
+    }
+    bed.start();
+    bed.wait("the agent runs the pods that it can decode", SOON, |bed| {
+        bed.pods().len() == 1
+    });
+    // Longer than housekeeping and the garbage collector wait.
+    bed.pass(seconds(150));
+    for name in ["healed", "deleted", "forced"] {
+        assert!(
+            bed.line
+                .sent_about("StopContainer", &format!("{name}/main"))
+                .is_empty()
+        );
+        assert!(bed.line.sent_about("StopPodSandbox", name).is_empty());
+        assert!(holds(&bed.api_status(&format!("uid-{name}")), "Ready"));
+    }
+
+    bed.api().set_undecodable("uid-healed", false);
+    bed.api().delete("uid-deleted", Some(7));
+    bed.api().delete("uid-forced", Some(0));
+    bed.wait_gone("uid-deleted", seconds(20));
+    assert_eq!(
+        bed.line.sent_about("StopContainer", "deleted/main")[0].grace_seconds,
+        7
+    );
+    bed.wait("what runs of the removed pod is stopped", seconds(20), |bed| {
+        !bed.line.sent_about("StopPodSandbox", "forced").is_empty()
+    });
+    bed.wait("the decodable pod is taken over", SOON, |bed| {
+        bed.pods().len() == 2
+    });
+    bed.pass(seconds(30));
+    assert!(bed.line.sent_about("StopContainer", "healed/main").is_empty());
+    assert!(holds(&bed.api_status("uid-healed"), "Ready"));
+}
+
+#[test]
 fn restarts_are_counted_on() {
     let mut bed = Bed::in_cluster();
     bed.create_and_wait(&ApiPod::new("web", &["runs=1000:1,forever"]));

@@ -9,7 +9,8 @@ use super::{ApiError, Changes};
 /// Calls that change nothing.
 #[async_trait]
 pub trait PodReader: Send + Sync {
-    /// The pods that are bound to the node, of all namespaces.
+    /// The pods that are bound to the node, of all namespaces. A pod that cannot be decoded, and never could, comes
+    /// without `spec`.
     fn follow_pods(&self, node_name: &str) -> Changes<Pod>;
 
     async fn pod(&self, namespace: &str, name: &str) -> Result<Pod, ApiError>;

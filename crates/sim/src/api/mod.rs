@@ -6,7 +6,7 @@
 mod objects;
 mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -48,6 +48,8 @@ struct Store {
     written: Vec<Written>,
     /// Of a hundred calls so many have their effect and no answer.
     lost_percent: u64,
+    /// Pods that the adapter cannot decode.
+    undecodable: BTreeSet<String>,
 }
 
 /// A handle; all handles are of one server.
@@ -63,6 +65,8 @@ struct Follower {
     /// The next change; `None` before a list.
     next: Option<usize>,
     is_broken: bool,
+    /// Pods that were delivered whole.
+    decoded: BTreeSet<String>,
 }
 
 fn text(field: &Option<String>) -> String {
@@ -93,6 +97,7 @@ impl SimApi {
             is_up: true,
             written: Vec::new(),
             lost_percent: 0,
+            undecodable: BTreeSet::new(),
         };
         Self {
             inner: Arc::new(Inner {
@@ -237,6 +242,30 @@ impl SimApi {
         });
     }
 
+    /// The adapter cannot decode the pod, or can again.
+    pub fn set_undecodable(&self, uid: &str, is_undecodable: bool) {
+        self.say(format!("{uid} can be decoded: {}", !is_undecodable));
+        let mut store = self.store();
+        if is_undecodable {
+            store.undecodable.insert(uid.to_owned());
+        } else {
+            store.undecodable.remove(uid);
+        }
+        drop(store);
+        self.change(uid, |_| {});
+    }
+
+    /// The pod as the adapter gives it: of one that it cannot decode, the metadata alone.
+    fn as_decoded(&self, pod: Arc<Pod>) -> Arc<Pod> {
+        if !self.store().undecodable.contains(&uid_of(&pod)) {
+            return pod;
+        }
+        Arc::new(Pod {
+            metadata: pod.metadata.clone(),
+            ..Pod::default()
+        })
+    }
+
     /// The status of a pod that has not ended is lost, as by a restored backup.
     pub fn lose_status(&self, uid: &str) {
         let pod = self.pod_of(uid);
@@ -323,14 +352,33 @@ impl Follower {
         match self.next {
             None => {
                 self.next = Some(store.log.len());
-                Some(Change::All(store.pods.values().cloned().collect()))
+                let pods: Vec<_> = store.pods.values().cloned().collect();
+                drop(store);
+                let all = pods.into_iter().map(|pod| self.decode(pod));
+                Some(Change::All(all.collect()))
             }
             Some(next) => {
                 let change = store.log.get(next).cloned()?;
+                drop(store);
                 self.next = Some(next + 1);
-                Some(change)
+                Some(match change {
+                    Change::Applied(pod) => Change::Applied(self.decode(pod)),
+                    change => change,
+                })
             }
         }
+    }
+
+    /// A pod that was decoded once keeps its content.
+    fn decode(&mut self, pod: Arc<Pod>) -> Arc<Pod> {
+        if self.decoded.contains(&uid_of(&pod)) {
+            return pod;
+        }
+        let pod = self.api.as_decoded(pod);
+        if pod.spec.is_some() {
+            self.decoded.insert(uid_of(&pod));
+        }
+        pod
     }
 }
 
@@ -346,6 +394,7 @@ impl PodReader for SimApi {
             changed: self.inner.changed.subscribe(),
             next: None,
             is_broken: false,
+            decoded: BTreeSet::new(),
         };
         unfold(follower, |mut follower| async move {
             let change = follower.next().await;

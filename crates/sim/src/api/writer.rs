@@ -135,6 +135,7 @@ impl PodWriter for SimApi {
         pod.status = Some(status);
         let pod = self.put(pod);
         self.store().written.push(written);
+        let pod = self.as_decoded(pod);
         self.answer(OPERATION, Pod::clone(&pod)).await
     }
 
