@@ -8,9 +8,8 @@ use http::header::{ACCEPT, AUTHORIZATION, DATE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::Resource;
 use k8s_openapi::jiff::fmt::rfc2822;
-use k8s_openapi::{Metadata, Resource};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rubelet_ports::api::{ApiError, ApiErrorKind};
 use serde::de::DeserializeOwned;
@@ -18,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::channel::Channel;
 use crate::credentials::Credentials;
+use crate::decode;
 use crate::failure::{decode_words, from_answer, from_transport, leaves_connection_alone};
 use crate::limiter::Limiter;
 use crate::metrics::ClientMetrics;
@@ -70,19 +70,10 @@ impl Core {
     /// A call that answers with an object.
     pub(crate) async fn call<T>(&self, lane: &Lane, operation: String, request: Built) -> Result<T, ApiError>
     where
-        T: DeserializeOwned + Metadata<Ty = ObjectMeta>,
+        T: DeserializeOwned + Resource,
     {
         let body = self.exchange(lane, &operation, request).await?;
-        let mut object: T = serde_json::from_slice(&body).map_err(|error| {
-            let message = format!(
-                "the answer, which should be a {}, {}",
-                T::KIND,
-                decode_words(&error)
-            );
-            ApiError::new(operation, ApiErrorKind::Malformed, message)
-        })?;
-        object.metadata_mut().managed_fields = None;
-        Ok(object)
+        decode::object(&body).map_err(|error| malformed::<T>(operation, &error))
     }
 
     /// A call whose whole answer is wanted. Waiting for the rate limit does not count towards the deadline.
@@ -213,6 +204,16 @@ impl Core {
         }
         ApiError::new(operation, kind, message)
     }
+}
+
+/// An answer that cannot be decoded.
+pub(crate) fn malformed<T: Resource>(operation: String, error: &serde_json::Error) -> ApiError {
+    let message = format!(
+        "the answer, which should be a {}, {}",
+        T::KIND,
+        decode_words(error)
+    );
+    ApiError::new(operation, ApiErrorKind::Malformed, message)
 }
 
 pub(crate) fn too_late(operation: &str, timeout: Duration) -> ApiError {

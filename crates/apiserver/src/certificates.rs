@@ -26,7 +26,7 @@ impl SigningRequests for ApiServer {
             paths: vec![collection::<CertificateSigningRequest>(None)],
             field_selector: Some(format!("metadata.name={name}")),
             what: format!("certificate signing request {name}"),
-            may_be_unserved: false,
+            ..Followed::default()
         };
         follow(&self.core, followed)
     }
@@ -51,6 +51,7 @@ impl PodCertificates for ApiServer {
             field_selector: Some(format!("spec.nodeName={node_name}")),
             what: format!("pod certificate requests of node {node_name}"),
             may_be_unserved: true,
+            ..Followed::default()
         };
         follow(&self.core, followed)
     }

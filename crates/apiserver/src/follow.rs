@@ -33,6 +33,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::call::{Core, too_late};
+use crate::decode;
 use crate::failure::{decode_words, from_watch_error, leaves_connection_alone};
 use crate::watch_lines::{LineError, WatchLines};
 use crate::watch_pool::Seat;
@@ -42,7 +43,7 @@ mod pace;
 mod wire;
 
 use known::Known;
-use wire::{Head, HeadMetadata, Line, Page, decode};
+use wire::{Line, Page};
 
 const PAGE_OBJECTS: u32 = 500;
 
@@ -59,6 +60,7 @@ const SHORT_WATCH: Duration = Duration::from_secs(1);
 const MAX_NAMED: usize = 64;
 
 /// A set of objects.
+#[derive(Default)]
 pub(crate) struct Followed {
     /// Paths of the same collection in versions of its API, the wanted one first.
     pub(crate) paths: Vec<String>,
@@ -69,12 +71,17 @@ pub(crate) struct Followed {
     /// Not every server has this API: one that does not know the path has none of the objects. Of all others such an answer is a
     /// failure, of the server or of something before it, and says nothing about the objects.
     pub(crate) may_be_unserved: bool,
+    /// An object that was never decoded is delivered without its `spec`, instead of being left out.
+    pub(crate) keeps_unreadable: bool,
 }
 
 /// What can be followed.
-pub(crate) trait Object: DeserializeOwned + Metadata<Ty = ObjectMeta> + Send + Sync + 'static {}
+pub(crate) trait Object:
+    Clone + DeserializeOwned + Metadata<Ty = ObjectMeta> + Send + Sync + 'static
+{
+}
 
-impl<T: DeserializeOwned + Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Object for T {}
+impl<T: Clone + DeserializeOwned + Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Object for T {}
 
 pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes<T> {
     let follower = Follower::<T> {
@@ -229,8 +236,7 @@ impl<T: Object> Follower<T> {
             let page = Page::read(&body, T::KIND)
                 .map_err(|message| ApiError::new(operation.clone(), ApiErrorKind::Malformed, message))?;
             for item in page.items.unwrap_or_default() {
-                let object = self.decode(path, &item);
-                objects.extend(object.map_or_else(|head| self.known.get(head), Some));
+                objects.extend(self.read(path, &item));
             }
             next_page = page.metadata.r#continue.filter(|token| !token.is_empty());
             if next_page.is_none() {
@@ -360,8 +366,8 @@ impl<T: Object> Follower<T> {
             "ADDED" | "MODIFIED" => false,
             "DELETED" => true,
             "BOOKMARK" => {
-                let head: Head = serde_json::from_str(line.object.get()).unwrap_or_default();
-                self.seen(&head.metadata.resource_version);
+                let metadata = decode::metadata(line.object.get().as_bytes());
+                self.seen(metadata.resource_version.as_deref().unwrap_or_default());
                 return Event::Nothing;
             }
             "ERROR" => {
@@ -381,51 +387,55 @@ impl<T: Object> Follower<T> {
                 return Event::Nothing;
             }
         };
-        let decoded = self.decode(self.path, line.object);
-        let version = match &decoded {
-            Ok(object) => object.metadata().resource_version.clone().unwrap_or_default(),
-            Err(head) => head.resource_version.clone(),
+        let Some(object) = self.read(self.path, line.object) else {
+            return Event::Nothing;
         };
-        self.seen(&version);
-        match (decoded, is_deletion) {
-            (Ok(object), false) => {
-                self.known.put(&object);
-                Event::Changed(Change::Applied(object))
-            }
-            (Err(_), false) => Event::Nothing,
-            (decoded, true) => match decoded.map_or_else(|head| self.known.get(head), Some) {
-                Some(object) => {
-                    self.known.remove(&object);
-                    Event::Changed(Change::Deleted(object))
-                }
-                None => Event::Nothing,
-            },
+        self.seen(object.metadata().resource_version.as_deref().unwrap_or_default());
+        if is_deletion {
+            self.known.remove(&object);
+            return Event::Changed(Change::Deleted(object));
         }
+        self.known.put(&object);
+        Event::Changed(Change::Applied(object))
     }
 
-    /// One object that cannot be decoded must not hide the others: it is named in the log, once, and all we know is whose it is.
-    fn decode(&mut self, path: usize, raw: &RawValue) -> Result<Arc<T>, HeadMetadata> {
-        let error = match decode::<T>(raw, path > 0) {
-            Ok(mut object) => {
-                object.metadata_mut().managed_fields = None;
-                return Ok(Arc::new(object));
-            }
+    /// One object that cannot be decoded must not hide the others, nor its own deletion: it keeps the content that was decoded last
+    /// and has the metadata of now. The log names it once.
+    fn read(&mut self, path: usize, raw: &RawValue) -> Option<Arc<T>> {
+        let text = raw.get().as_bytes();
+        let decoded = match path {
+            0 => decode::object::<T>(text),
+            _ => decode::older_object::<T>(text, T::API_VERSION),
+        };
+        let error = match decoded {
+            Ok(object) => return Some(Arc::new(object)),
             Err(error) => error,
         };
-        let head: Head = serde_json::from_str(raw.get()).unwrap_or_default();
-        let HeadMetadata { name, namespace, .. } = &head.metadata;
-        let problem = decode_words(&error);
+        let metadata = decode::metadata(text);
+        self.name_unreadable(&metadata, &error);
+        if let Some(mut object) = self.known.get(&metadata) {
+            *Arc::make_mut(&mut object).metadata_mut() = metadata;
+            return Some(object);
+        }
+        self.seen(metadata.resource_version.as_deref().unwrap_or_default());
+        if !self.followed.keeps_unreadable {
+            return None;
+        }
+        decode::without_spec(text).ok().map(Arc::new)
+    }
+
+    fn name_unreadable(&mut self, metadata: &ObjectMeta, error: &serde_json::Error) {
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
         if self.named.len() < MAX_NAMED && self.named.insert(format!("{namespace}/{name}")) {
-            let kind = T::KIND;
             tracing::error!(
-                kind,
+                kind = T::KIND,
                 namespace,
                 name,
-                problem,
-                "an object cannot be decoded: it stays as it was, or is left out"
+                problem = decode_words(error),
+                "an object cannot be decoded: only its metadata is followed"
             );
         }
-        Err(head.metadata)
     }
 
     fn seen(&mut self, version: &str) {

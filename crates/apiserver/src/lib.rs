@@ -19,6 +19,7 @@ mod call;
 mod certificates;
 mod channel;
 mod credentials;
+mod decode;
 mod dial;
 mod exec_plugin;
 mod failure;

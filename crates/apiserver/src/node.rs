@@ -20,7 +20,7 @@ impl NodeReader for ApiServer {
             paths: vec![collection::<Node>(None)],
             field_selector: Some(format!("metadata.name={name}")),
             what: format!("node {name}"),
-            may_be_unserved: false,
+            ..Followed::default()
         };
         follow(&self.core, followed)
     }

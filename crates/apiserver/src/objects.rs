@@ -28,7 +28,7 @@ impl ApiServer {
             paths: vec![collection::<T>(Some(namespace))],
             field_selector: Some(format!("metadata.name={name}")),
             what: format!("{} {namespace}/{name}", T::KIND),
-            may_be_unserved: false,
+            ..Followed::default()
         };
         follow(&self.core, followed)
     }
@@ -36,9 +36,8 @@ impl ApiServer {
     fn follow_all<T: Object>(&self, what: &str) -> Changes<T> {
         let followed = Followed {
             paths: vec![collection::<T>(None)],
-            field_selector: None,
             what: what.to_owned(),
-            may_be_unserved: false,
+            ..Followed::default()
         };
         follow(&self.core, followed)
     }
@@ -75,9 +74,9 @@ impl ObjectReader for ApiServer {
         let paths = TRUST_BUNDLE_VERSIONS.map(|version| collection_of(version, plural, None));
         let followed = Followed {
             paths: paths.to_vec(),
-            field_selector: None,
             what: "cluster trust bundles".to_owned(),
             may_be_unserved: true,
+            ..Followed::default()
         };
         follow(&self.core, followed)
     }

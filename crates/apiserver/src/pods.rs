@@ -7,7 +7,8 @@ use rubelet_ports::api::{ApiError, Changes, PodReader, PodWriter};
 use serde_json::Value;
 
 use crate::ApiServer;
-use crate::call::{body, collection, request, segment};
+use crate::call::{body, collection, malformed, request, segment};
+use crate::decode;
 use crate::follow::{Followed, follow};
 
 #[async_trait]
@@ -17,7 +18,8 @@ impl PodReader for ApiServer {
             paths: vec![collection::<Pod>(None)],
             field_selector: Some(format!("spec.nodeName={node_name}")),
             what: format!("pods of node {node_name}"),
-            may_be_unserved: false,
+            keeps_unreadable: true,
+            ..Followed::default()
         };
         follow(&self.core, followed)
     }
@@ -37,7 +39,14 @@ impl PodWriter for ApiServer {
         let pods = request::<Pod>(Some(namespace));
         let request = pods.patch_subresource("status", &segment(name), &params, &patch);
         let operation = format!("patch status of pod {namespace}/{name}");
-        self.core.call(&self.core.statuses, operation, request).await
+        let body = self
+            .core
+            .exchange(&self.core.statuses, &operation, request)
+            .await?;
+        // A pod that cannot be decoded can still be reported and deleted.
+        decode::object(&body)
+            .or_else(|_| decode::without_spec(&body))
+            .map_err(|error| malformed::<Pod>(operation, &error))
     }
 
     async fn create_pod(&self, pod: &Pod) -> Result<Pod, ApiError> {

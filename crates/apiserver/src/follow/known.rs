@@ -9,7 +9,6 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Object;
-use super::wire::HeadMetadata;
 
 /// Namespace, name, UID: another object of the same name is another one.
 type Key = (String, String, String);
@@ -34,9 +33,8 @@ impl<T: Object> Known<T> {
         self.0.remove(&key(object.metadata()));
     }
 
-    pub(super) fn get(&self, head: HeadMetadata) -> Option<Arc<T>> {
-        let key = (head.namespace, head.name, head.uid);
-        self.0.get(&key).map(Arc::clone)
+    pub(super) fn get(&self, metadata: &ObjectMeta) -> Option<Arc<T>> {
+        self.0.get(&key(metadata)).map(Arc::clone)
     }
 }
 

@@ -1,10 +1,8 @@
 //! Lists and watches as they come over the wire: objects are kept as text until they are decoded one by one.
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Object;
 use crate::failure::decode_words;
 
 /// All of it but the metadata's content must be there: an answer of something else is no empty list.
@@ -45,32 +43,4 @@ pub(super) struct Line<'a> {
     pub(super) r#type: String,
     #[serde(borrow)]
     pub(super) object: &'a RawValue,
-}
-
-/// What is read of an object that cannot be decoded.
-#[derive(Default, Deserialize)]
-pub(super) struct Head {
-    #[serde(default)]
-    pub(super) metadata: HeadMetadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct HeadMetadata {
-    pub(super) name: String,
-    pub(super) namespace: String,
-    pub(super) resource_version: String,
-    pub(super) uid: String,
-}
-
-/// An older version of the API is told as the newest, whose fields it has.
-pub(super) fn decode<T: Object>(raw: &RawValue, is_older: bool) -> Result<T, serde_json::Error> {
-    if !is_older {
-        return serde_json::from_str(raw.get());
-    }
-    let mut value: Value = serde_json::from_str(raw.get())?;
-    if let Some(version) = value.get_mut("apiVersion") {
-        *version = T::API_VERSION.into();
-    }
-    serde_json::from_value(value)
 }

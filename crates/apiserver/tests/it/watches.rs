@@ -16,8 +16,9 @@ fn pod(name: &str, version: &str) -> Value {
         "kind": "Pod",
         "metadata": {
             "name": name, "namespace": "d", "uid": name, "resourceVersion": version,
-            "managedFields": [{"manager": "x"}],
+            "managedFields": [{"manager": "x", "time": "9999-12-31T23:59:59Z"}],
         },
+        "spec": {"containers": [{"name": "c"}]},
     })
 }
 
@@ -278,24 +279,50 @@ async fn an_object_that_cannot_be_decoded_hides_no_other() {
             .await
             .list("10", &[pod("a", "5"), bad.clone(), pod("b", "7")]);
     };
-    let ((), ()) = join!(expect(&mut pods, "all", &["a", "b"]), server);
+    let (told, ()) = join!(change(&mut pods), server);
+    assert_eq!(names(&told).1, ["a", "bad", "b"]);
+    let Change::All(all) = told else {
+        panic!("{told:?}");
+    };
+    let has_spec = all.iter().map(|pod| pod.spec.is_some());
+    assert_eq!(has_spec.collect::<Vec<_>>(), [true, false, true]);
     let watching = while_following(&mut pods, scene.ask()).await.watch();
     bad["metadata"]["resourceVersion"] = json!("12");
+    bad["metadata"]["deletionTimestamp"] = json!("2026-11-18T04:05:06Z");
+    bad["metadata"]["deletionGracePeriodSeconds"] = json!(7);
     watching.send("MODIFIED", &bad);
+    let Change::Applied(deleted) = change(&mut pods).await else {
+        panic!("the deletion is hidden");
+    };
+    assert_eq!(deleted.metadata.deletion_grace_period_seconds, Some(7));
+    watching.send("DELETED", &bad);
+    expect(&mut pods, "deleted", &["bad"]).await;
     watching.send("MODIFIED", &pod("a", "13"));
     expect(&mut pods, "applied", &["a"]).await;
+    // Where we are in the history counts for these objects too.
+    bad["metadata"]["resourceVersion"] = json!("14");
+    watching.send("ADDED", &bad);
+    expect(&mut pods, "applied", &["bad"]).await;
+    watching.break_off();
+    let ask = while_following(&mut pods, scene.ask()).await;
+    assert_eq!(ask.query("resourceVersion").as_deref(), Some("14"));
 }
 
 #[tokio::test]
-async fn a_known_object_that_cannot_be_decoded_any_more_stays_as_it_was() {
+async fn a_known_object_that_cannot_be_decoded_any_more_keeps_its_content() {
     let mut scene = Scene::new().await;
     let mut pods = scene.client().follow_pods("n");
     let watching = following(&mut scene, &mut pods).await;
     let bad = |name: &str, uid: &str| {
         let mut bad = pod(name, "12");
         bad["metadata"]["uid"] = json!(uid);
+        bad["metadata"]["deletionTimestamp"] = json!("2026-11-18T04:05:06Z");
         bad["spec"] = json!("hunter2");
         bad
+    };
+    let check = |pod: &Pod, has_spec: bool| {
+        assert_eq!(pod.spec.is_some(), has_spec, "{:?}", pod.metadata);
+        assert!(pod.metadata.deletion_timestamp.is_some());
     };
     watching.send("ADDED", &pod("b", "11"));
     expect(&mut pods, "applied", &["b"]).await;
@@ -304,15 +331,33 @@ async fn a_known_object_that_cannot_be_decoded_any_more_stays_as_it_was() {
     // Another pod of the same name was never known.
     let listed = [bad("a", "a"), bad("b", "another"), pod("c", "13")];
     let server = async { scene.ask().await.list("20", &listed) };
-    let ((), ()) = join!(expect(&mut pods, "all", &["a", "c"]), server);
+    let (told, ()) = join!(change(&mut pods), server);
+    assert_eq!(names(&told).1, ["a", "b", "c"]);
+    let Change::All(all) = told else {
+        panic!("{told:?}");
+    };
+    check(&all[0], true);
+    check(&all[1], false);
     let watching = while_following(&mut pods, scene.ask()).await.watch();
     watching.send("MODIFIED", &bad("c", "c"));
+    let Change::Applied(changed) = change(&mut pods).await else {
+        panic!("the deletion is hidden");
+    };
+    check(&changed, true);
     watching.send("DELETED", &bad("b", "another"));
+    expect(&mut pods, "deleted", &["b"]).await;
     watching.send("DELETED", &bad("a", "a"));
     expect(&mut pods, "deleted", &["a"]).await;
-    watching.send("ERROR", &gone);
-    let server = async { scene.ask().await.list("30", &[bad("a", "a"), bad("c", "c")]) };
-    let ((), ()) = join!(expect(&mut pods, "all", &["c"]), server);
+}
+
+#[tokio::test]
+async fn a_config_map_that_cannot_be_decoded_is_no_empty_one() {
+    let mut scene = Scene::new().await;
+    let mut maps = scene.client().follow_config_map("n", "a");
+    let bad = json!({"metadata": {"name": "a", "namespace": "n", "resourceVersion": "5"}, "data": "hunter2"});
+    let server = async { scene.ask().await.list("10", &[bad]) };
+    let (told, ()) = join!(change(&mut maps), server);
+    assert_eq!(told, Change::All(Vec::new()));
 }
 
 #[tokio::test]

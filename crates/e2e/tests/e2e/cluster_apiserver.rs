@@ -263,6 +263,99 @@ fn pods_and_what_they_refer_to_are_followed() {
     });
 }
 
+/// Writes what the client's types cannot hold: the answer is not decoded.
+async fn write_raw(control_plane: &ControlPlane, method: &str, path: &str, body: &Value) -> Result<()> {
+    let content_type = match method {
+        "PATCH" => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type)
+        .body(serde_json::to_vec(body)?)?;
+    let answer = control_plane.admin_client().request_text(request).await;
+    answer.with_context(|| format!("{method} {path}")).map(drop)
+}
+
+#[test]
+fn everything_that_the_server_accepts_is_decoded() {
+    in_scope("everything_that_the_server_accepts_is_decoded", async |scope| {
+        let control_plane = ControlPlane::start(scope, Options::default()).await?;
+        default_account(&control_plane).await?;
+        let api = client(control_plane.node_kubeconfig(NODE)?)?;
+        register(&api).await?;
+        let pod = json!({
+            "metadata": {"name": "odd", "managedFields": [{
+                "manager": "somebody", "operation": "Update", "apiVersion": "v1", "time": "9999-12-31T23:59:59Z",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {}}},
+            }]},
+            "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "registry.test/none:1"}]},
+        });
+        write_raw(&control_plane, "POST", "/api/v1/namespaces/default/pods", &pod).await?;
+        // Given back as times of the years 10000 and -1.
+        let status = json!({"status": {"startTime": "9999-12-31T23:59:59-12:00", "conditions": [
+            {"type": "example.com/first", "status": "True", "lastTransitionTime": "0000-01-01T00:00:00+12:00"},
+            {"type": "example.com/last", "status": "True", "lastTransitionTime": "9999-12-31T23:59:59Z"},
+            {"type": "example.com/zero", "status": "True", "lastTransitionTime": null},
+        ]}});
+        let path = "/api/v1/namespaces/default/pods/odd";
+        write_raw(&control_plane, "PATCH", &format!("{path}/status"), &status).await?;
+        let service = json!({"metadata": {"name": "odd"}, "spec": {"ports": [{"port": 80}]}});
+        write_raw(
+            &control_plane,
+            "POST",
+            "/api/v1/namespaces/default/services",
+            &service,
+        )
+        .await?;
+        let status = json!({"status": {"conditions": [
+            {"type": "a", "status": "True", "reason": "E2E", "message": "", "lastTransitionTime": null},
+        ]}});
+        let service = "/api/v1/namespaces/default/services/odd/status";
+        write_raw(&control_plane, "PATCH", service, &status).await?;
+
+        let mut pods = api.follow_pods(NODE);
+        let Change::All(all) = next(&mut pods).await? else {
+            bail!("the pods are listed");
+        };
+        assert_eq!(all[0].metadata.managed_fields, None);
+        assert_eq!(
+            all[0].spec.as_ref().context("it is decoded")?.containers[0].name,
+            "c"
+        );
+        let status = all[0].status.as_ref().context("its status is decoded")?;
+        let conditions = status.conditions.as_deref().unwrap_or_default();
+        let odd = conditions
+            .iter()
+            .filter(|one| one.type_.starts_with("example.com/"));
+        assert_eq!(
+            (odd.count(), status.start_time.is_some()),
+            (3, true),
+            "{status:?}"
+        );
+        let Change::All(services) = next(&mut api.follow_services()).await? else {
+            bail!("the services are listed");
+        };
+        let odd = services
+            .iter()
+            .find(|service| service.metadata.name.as_deref() == Some("odd"));
+        let status = odd.and_then(|service| service.status.as_ref());
+        assert!(
+            status.is_some_and(|status| status.conditions.is_some()),
+            "{odd:?}"
+        );
+
+        write_raw(&control_plane, "DELETE", path, &json!({"gracePeriodSeconds": 5})).await?;
+        let deleted = until(&mut pods, |change| is_named(change, "odd")).await?;
+        let Change::Applied(deleted) = deleted else {
+            bail!("it is gone without its grace: {deleted:?}");
+        };
+        assert!(deleted.metadata.deletion_timestamp.is_some());
+        Ok(())
+    });
+}
+
 #[test]
 fn a_newcomer_gets_its_certificate_and_uses_it() {
     in_scope("a_newcomer_gets_its_certificate_and_uses_it", async |scope| {
