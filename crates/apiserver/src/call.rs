@@ -60,6 +60,11 @@ pub(crate) struct Core {
     /// Statuses of pods and the deletions that end them share the calls' connection and not their limit: whoever writes them bounds
     /// how many are under way, and a node whose pods all change has to say so at once.
     pub(crate) statuses: Lane,
+    /// Unauthenticated clients of the node cause these, as many as they like: they have a connection and a limit of their own, so
+    /// that no other call waits behind them.
+    pub(crate) token_reviews: Lane,
+    /// Clients that have authenticated cause most of these: they share the token reviews' connection and not their limit.
+    pub(crate) access_reviews: Lane,
     pub(crate) heartbeats: Lane,
     pub(crate) events: Lane,
     pub(crate) watches: WatchPool,

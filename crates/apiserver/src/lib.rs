@@ -1,7 +1,7 @@
 //! Client of the API server, behind every trait of `ports::api`.
 //!
-//! Owns the kubeconfig, the credentials and their renewal, the connections (normal calls, heartbeats, events and watches are
-//! apart, so that none waits for another), their rate limits, the deadline of every call, following sets of objects, and the
+//! Owns the kubeconfig, the credentials and their renewal, the connections (normal calls, reviews, heartbeats, events and
+//! watches are apart, so that none waits for another), their rate limits, the deadline of every call, following sets of objects, and the
 //! words in which failures are told. It must not decide anything about pods or the node, retry a call, or show what an object
 //! holds in a message or log.
 //!

@@ -17,7 +17,7 @@ impl Reviewer for ApiServer {
         let operation = "review a token";
         let answer: TokenReview = self
             .core
-            .call(&self.core.calls, operation.to_owned(), request)
+            .call(&self.core.token_reviews, operation.to_owned(), request)
             .await?;
         answer.status.ok_or_else(|| no_status(operation))
     }
@@ -31,7 +31,7 @@ impl Reviewer for ApiServer {
         let operation = "review access";
         let answer: SubjectAccessReview = self
             .core
-            .call(&self.core.calls, operation.to_owned(), request)
+            .call(&self.core.access_reviews, operation.to_owned(), request)
             .await?;
         answer.status.ok_or_else(|| no_status(operation))
     }

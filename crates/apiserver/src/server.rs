@@ -21,8 +21,8 @@ use crate::reachability::Reachability;
 use crate::tls::Tls;
 use crate::watch_pool::WatchPool;
 
-/// Events are bursts; between them their connection is closed.
-const EVENTS_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Events and reviews are bursts; between them their connections are closed.
+const BURSTS_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// When a connection counts as dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct ApiServerOptions {
     pub kubeconfig: PathBuf,
     /// See [`user_agent`].
     pub user_agent: String,
-    /// `kubeAPIQPS` and `kubeAPIBurst`; `None` is no limit.
+    /// `kubeAPIQPS` and `kubeAPIBurst`, for normal calls, for token reviews and for access reviews each; `None` is no limit.
     pub calls: Option<RateLimit>,
     /// `eventRecordQPS` and `eventBurst`; `None` is no limit.
     pub events: Option<RateLimit>,
@@ -150,15 +150,22 @@ impl ApiServer {
             timeout,
         };
         let calls = lane(None, options.calls, options.call_timeout);
+        let token_reviews = lane(Some(BURSTS_IDLE_TIMEOUT), options.calls, options.call_timeout);
         let core = Core {
             statuses: Lane {
                 channel: Arc::clone(&calls.channel),
                 limiter: None,
                 timeout: options.call_timeout,
             },
+            access_reviews: Lane {
+                channel: Arc::clone(&token_reviews.channel),
+                limiter: options.calls.map(Limiter::new),
+                timeout: options.call_timeout,
+            },
+            token_reviews,
             calls,
             heartbeats: lane(None, None, options.heartbeat_timeout),
-            events: lane(Some(EVENTS_IDLE_TIMEOUT), options.events, options.call_timeout),
+            events: lane(Some(BURSTS_IDLE_TIMEOUT), options.events, options.call_timeout),
             watches: WatchPool::new(&dialler, options.liveness),
             reachability: Reachability::new(server_name.clone()),
             server_name,

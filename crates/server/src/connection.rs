@@ -4,6 +4,7 @@
 //! connection that leaves HTTP.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,6 +33,8 @@ const PACE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Who is at the other end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
+    /// Where it connects from, if that is an address.
+    pub(crate) address: Option<IpAddr>,
     /// The certificates that the client sent, its own first. It has proven that it has the key; nothing more is checked yet.
     pub(crate) certificates: Vec<CertificateDer<'static>>,
 }

@@ -92,6 +92,7 @@ impl Greeter<TcpStream> for Tls {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.configuration));
         let handler = Arc::clone(&self.handler);
         Box::pin(async move {
+            let address = stream.peer_addr().ok().map(|address| address.ip());
             let handshake = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream));
             let greeted = tokio::select! {
                 biased;
@@ -105,6 +106,7 @@ impl Greeter<TcpStream> for Tls {
             };
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let peer = Peer {
+                address,
                 certificates: certificates.to_vec(),
             };
             serve(stream, peer, handler, stopping, place).await;

@@ -197,6 +197,16 @@ pub(crate) fn too_many(message: String) -> Answer {
     answer
 }
 
+/// There will be room for one more in a moment.
+pub(crate) fn too_many_for_now() -> Answer {
+    // The text and the seconds are those of upstream's request filters.
+    const SOON: HeaderValue = HeaderValue::from_static("1");
+    let message = "Too many requests, please try again later.";
+    let mut answer = error_line(StatusCode::TOO_MANY_REQUESTS, message);
+    answer.headers_mut().insert(RETRY_AFTER, SOON);
+    answer
+}
+
 pub(crate) fn unauthorized() -> Answer {
     text(StatusCode::UNAUTHORIZED, "Unauthorized")
 }

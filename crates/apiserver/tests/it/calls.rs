@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenReview};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use prometheus::Registry;
 use rubelet_apiserver::{ApiServerMetrics, RateLimit};
@@ -311,6 +312,93 @@ async fn deletions_wait_for_no_limit() {
     let (answer, ()) = join!(api.delete_pod("d", "p", "u", 0), server);
     answer.unwrap();
     gets.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn token_reviews_without_an_answer_hold_up_no_other_call() {
+    const FLOOD: usize = 300;
+    let mut scene = Scene::new().await;
+    let path = scene.kubeconfig(&json!({}));
+    let limit = RateLimit {
+        per_second: 1,
+        burst: 150,
+    };
+    let api = connect(&path, |options| options.calls = Some(limit)).unwrap();
+    let reviews: Vec<_> = (0..FLOOD)
+        .map(|number| {
+            let api = api.clone();
+            let review = json!({"spec": {"token": number.to_string()}});
+            let review: TokenReview = serde_json::from_value(review).unwrap();
+            tokio::spawn(async move { api.review_token(&review).await })
+        })
+        .collect();
+    // The server takes as many as one connection carries and answers none; the others wait for our limit.
+    let mut held = Vec::new();
+    while held.len() < 100 {
+        held.push(scene.ask().await);
+    }
+    let review_connection = held[0].connection;
+    let mut server = async |part: &str, answer: Value| {
+        loop {
+            let ask = scene.ask().await;
+            if ask.path.contains("tokenreviews") {
+                held.push(ask);
+                assert!(held.len() < FLOOD, "all reviews come first");
+                continue;
+            }
+            assert!(ask.path.contains(part), "{}", ask.path);
+            assert_ne!(ask.connection, review_connection);
+            return ask.json(&answer);
+        }
+    };
+    let patch = json!({"status": {}});
+    let (answer, ()) = join!(
+        api.patch_pod_status("d", "p", patch.clone()),
+        server("/pods/p/status", pod())
+    );
+    answer.unwrap();
+    let (answer, ()) = join!(api.pod("d", "p"), server("/pods/p", pod()));
+    answer.unwrap();
+    let (answer, ()) = join!(
+        api.patch_node_status("n", patch),
+        server("/nodes/n/status", node())
+    );
+    answer.unwrap();
+    assert!(reviews.iter().all(|review| !review.is_finished()));
+    reviews.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn access_reviews_wait_for_no_token_review() {
+    let mut scene = Scene::new().await;
+    let path = scene.kubeconfig(&json!({}));
+    let limit = RateLimit {
+        per_second: 1,
+        burst: 1,
+    };
+    let api = connect(&path, |options| options.calls = Some(limit)).unwrap();
+    let token_review: TokenReview = serde_json::from_value(json!({"spec": {"token": "x"}})).unwrap();
+    let reviews: Vec<_> = (0..30)
+        .map(|_| {
+            let (api, review) = (api.clone(), token_review.clone());
+            tokio::spawn(async move { api.review_token(&review).await })
+        })
+        .collect();
+    scene.ask().await.fail(500, "InternalError", "no");
+    let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {"user": "u"}})).unwrap();
+    let server = async {
+        // Of those that wait for the limit one a second comes through.
+        for _ in 0..15 {
+            let ask = scene.ask().await;
+            if ask.path.contains("subjectaccessreviews") {
+                return ask.json(&json!({"spec": {}, "status": {"allowed": true}}));
+            }
+        }
+        panic!("the access review waits for the token reviews");
+    };
+    let (answer, ()) = join!(api.review_access(&review), server);
+    assert!(answer.unwrap().allowed);
+    reviews.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! anonymous requests are welcome.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,25 +43,37 @@ enum Found {
     Nothing,
     /// Credentials that do not hold, and why.
     Refused(String),
+    /// Credentials that are not looked at now.
+    NotReviewed,
+}
+
+/// Why there is no user.
+pub(super) enum Unauthenticated {
+    /// The credentials do not hold, for these reasons; no reason where there were none at all.
+    Refused(Vec<String>),
+    /// Too many token reviews are pending.
+    NotReviewed,
 }
 
 impl Authenticator {
-    /// The user, or why there is none; no reason where there were no credentials at all.
-    pub(super) async fn user(&self, headers: &HeaderMap, peer: &Peer) -> Result<User, Vec<String>> {
+    /// The user, or why there is none.
+    pub(super) async fn user(&self, headers: &HeaderMap, peer: &Peer) -> Result<User, Unauthenticated> {
         let mut refusals = Vec::new();
-        let mut user = take(self.by_certificate(peer), &mut refusals);
+        let mut user = take(self.by_certificate(peer), &mut refusals)?;
         if let Some(tokens) = &self.tokens {
             if user.is_none() {
-                user = take(by_bearer_token(tokens, headers).await, &mut refusals);
+                let found = by_bearer_token(tokens, headers, peer.address).await;
+                user = take(found, &mut refusals)?;
             }
             if user.is_none() {
-                user = take(by_websocket_token(tokens, headers).await, &mut refusals);
+                let found = by_websocket_token(tokens, headers, peer.address).await;
+                user = take(found, &mut refusals)?;
             }
         }
         match user {
             Some(user) => Ok(user.authenticated()),
             None if self.anonymous && refusals.is_empty() => Ok(User::anonymous()),
-            None => Err(refusals),
+            None => Err(Unauthenticated::Refused(refusals)),
         }
     }
 
@@ -101,27 +114,28 @@ impl Authenticator {
 }
 
 /// The user, if there is one; a refusal is noted.
-fn take(found: Found, refusals: &mut Vec<String>) -> Option<User> {
+fn take(found: Found, refusals: &mut Vec<String>) -> Result<Option<User>, Unauthenticated> {
     match found {
-        Found::User(user) => Some(user),
-        Found::Nothing => None,
+        Found::User(user) => Ok(Some(user)),
+        Found::Nothing => Ok(None),
         Found::Refused(reason) => {
             refusals.push(reason);
-            None
+            Ok(None)
         }
+        Found::NotReviewed => Err(Unauthenticated::NotReviewed),
     }
 }
 
-async fn by_bearer_token(tokens: &TokenReviews, headers: &HeaderMap) -> Found {
+async fn by_bearer_token(tokens: &TokenReviews, headers: &HeaderMap, client: Option<IpAddr>) -> Found {
     match bearer_token(headers) {
-        Some(token) => found(tokens.verdict(token).await),
+        Some(token) => found(tokens.verdict(token, client).await),
         None => Found::Nothing,
     }
 }
 
-async fn by_websocket_token(tokens: &TokenReviews, headers: &HeaderMap) -> Found {
+async fn by_websocket_token(tokens: &TokenReviews, headers: &HeaderMap, client: Option<IpAddr>) -> Found {
     match websocket_token(headers) {
-        Ok(Some(token)) => found(tokens.verdict(&token).await),
+        Ok(Some(token)) => found(tokens.verdict(&token, client).await),
         Ok(None) => Found::Nothing,
         Err(problem) => Found::Refused(problem.to_owned()),
     }
@@ -132,6 +146,7 @@ fn found(verdict: TokenVerdict) -> Found {
         TokenVerdict::Known(user) => Found::User(Arc::unwrap_or_clone(user)),
         TokenVerdict::Unknown => Found::Refused("invalid bearer token".to_owned()),
         TokenVerdict::Failed(error) => Found::Refused(error.to_string()),
+        TokenVerdict::NotAsked => Found::NotReviewed,
     }
 }
 

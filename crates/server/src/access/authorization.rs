@@ -14,7 +14,7 @@ use rubelet_ports::Clock;
 use rubelet_ports::api::Reviewer;
 use sha2::{Digest, Sha256};
 
-use super::remembered::{Answered, Remembered};
+use super::remembered::{Answered, Remembered, Worth};
 use super::review::{Trouble, ask_patiently};
 use super::user::User;
 
@@ -137,21 +137,26 @@ impl AccessReviews {
             let answer = answer.await.map_err(|error| Arc::<str>::from(error.to_string()));
             trouble.note("Asking the API server about access", answer.as_ref().err());
             match answer {
-                Ok(status) => Answered {
-                    keep_for: if status.allowed {
-                        times.allowed
+                Ok(status) => {
+                    let (keep_for, worth) = if status.allowed {
+                        (times.allowed, Worth::Grant)
                     } else {
-                        times.refused
-                    },
-                    value: decision(&status),
-                },
+                        (times.refused, Worth::Refusal)
+                    };
+                    Answered {
+                        value: decision(&status),
+                        keep_for,
+                        worth,
+                    }
+                }
                 Err(error) => Answered {
                     value: Decision::Failed(error),
                     keep_for: Duration::ZERO,
+                    worth: Worth::Refusal,
                 },
             }
         };
-        self.remembered.get(Sha256::digest(&key).into(), ask).await
+        self.remembered.get(Sha256::digest(&key).into(), || Ok(ask)).await
     }
 }
 

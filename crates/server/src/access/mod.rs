@@ -5,6 +5,7 @@
 
 mod authentication;
 mod authorization;
+mod pending_reviews;
 mod remembered;
 mod review;
 mod subject;
@@ -21,9 +22,9 @@ use rubelet_ports::api::Reviewer;
 
 use crate::ServerError;
 use crate::connection::Peer;
-use crate::response::{Answer, text, unauthorized};
-use authentication::Authenticator;
+use crate::response::{Answer, text, too_many_for_now, unauthorized};
 pub(crate) use authentication::ClientAuthorities;
+use authentication::{Authenticator, Unauthenticated};
 use authorization::{
     AccessReviews, Authorizer, Decision, RESOURCE, VerdictTimes, is_session, subresources, verb,
 };
@@ -130,10 +131,11 @@ impl Access {
     pub(crate) async fn admit(&self, request: &Parts, path: &str, peer: &Peer) -> Result<(), Answer> {
         let user = match self.authenticator.user(&request.headers, peer).await {
             Ok(user) => user,
-            Err(reasons) => {
+            Err(Unauthenticated::Refused(reasons)) => {
                 self.tell_refusal(&reasons);
                 return Err(unauthorized());
             }
+            Err(Unauthenticated::NotReviewed) => return Err(too_many_for_now()),
         };
         let verb = if self.sessions_need_create && is_session(path) {
             "create"

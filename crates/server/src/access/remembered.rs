@@ -1,7 +1,8 @@
 //! Answers that are remembered for a while, and questions that are asked once however many wait for the answer.
 //!
-//! Owns the memory and its bound: what was not used for longest goes first. Keys are digests, so that no credential is kept. It
-//! must not know what is asked, nor for how long an answer holds.
+//! Owns the memory and its bound: expired answers go first, then refusals, then what was not used for longest. So clients that
+//! make up credentials cannot displace the answers about clients that have some. Keys are digests, so that no credential is kept.
+//! It must not know what is asked, nor for how long an answer holds.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,6 +22,15 @@ const UNDER_WAY_NOTES: usize = 1024;
 pub(super) struct Answered<V> {
     pub(super) value: V,
     pub(super) keep_for: Duration,
+    pub(super) worth: Worth,
+}
+
+/// Which answers make room for others; the first are dropped first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Worth {
+    /// Anybody can cause any number of these.
+    Refusal,
+    Grant,
 }
 
 type Question<V> = Shared<BoxFuture<'static, V>>;
@@ -34,8 +44,8 @@ pub(super) struct Remembered<V> {
 
 struct State<V> {
     known: BTreeMap<Key, Known<V>>,
-    /// The keys of `known`, the one that was not used for longest first.
-    by_use: BTreeMap<u64, Key>,
+    /// The keys of `known` in the order in which they make room.
+    by_use: BTreeMap<(Worth, u64), Key>,
     next_use: u64,
     under_way: BTreeMap<Key, WeakShared<BoxFuture<'static, V>>>,
 }
@@ -43,7 +53,7 @@ struct State<V> {
 struct Known<V> {
     value: V,
     until: Moment,
-    used: u64,
+    used: (Worth, u64),
 }
 
 impl<V: Clone + Send + Sync + 'static> Remembered<V> {
@@ -65,52 +75,59 @@ impl<V: Clone + Send + Sync + 'static> Remembered<V> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer that is remembered, or that of `ask`. A question under way goes on for those who wait for it when the one who
-    /// asked first goes away, and ends when all have gone.
-    pub(super) async fn get(
-        self: &Arc<Self>,
-        key: Key,
-        ask: impl Future<Output = Answered<V>> + Send + 'static,
-    ) -> V {
+    /// The answer that is remembered, that of a question under way, or that of the question that `begin` returns; where `begin`
+    /// refuses to ask, its own answer, which is not remembered. A question under way goes on for those who wait for it when the
+    /// one who asked first goes away, and ends when all have gone.
+    pub(super) async fn get<A>(self: &Arc<Self>, key: Key, begin: impl FnOnce() -> Result<A, V>) -> V
+    where
+        A: Future<Output = Answered<V>> + Send + 'static,
+    {
         let question = {
             let mut state = self.state();
             if let Some(value) = state.fresh(&key, self.clock.moment()) {
                 return value;
             }
-            let under_way = state.under_way.get(&key).and_then(WeakShared::upgrade);
-            under_way.unwrap_or_else(|| {
-                let memory = Arc::clone(self);
-                let question = async move {
-                    let answered = ask.await;
-                    memory.keep(key, &answered);
-                    answered.value
-                };
-                let question: Question<V> = question.boxed().shared();
-                state.note(key, &question);
-                question
-            })
+            match state.under_way.get(&key).and_then(WeakShared::upgrade) {
+                Some(question) => question,
+                None => {
+                    let ask = match begin() {
+                        Ok(ask) => ask,
+                        Err(refusal) => return refusal,
+                    };
+                    let memory = Arc::clone(self);
+                    let question = async move {
+                        let answered = ask.await;
+                        memory.keep(key, &answered);
+                        answered.value
+                    };
+                    let question: Question<V> = question.boxed().shared();
+                    state.note(key, &question);
+                    question
+                }
+            }
         };
         question.await
     }
 
     fn keep(&self, key: Key, answered: &Answered<V>) {
-        let until = self.clock.moment().plus(answered.keep_for);
+        let now = self.clock.moment();
         let mut state = self.state();
         state.under_way.remove(&key);
         if answered.keep_for.is_zero() {
             return;
         }
         state.forget(&key);
-        while state.known.len() >= self.limit {
-            let Some((_, oldest)) = state.by_use.pop_first() else {
-                break;
-            };
-            state.known.remove(&oldest);
+        if state.known.len() >= self.limit {
+            state.make_room(self.limit, now);
         }
-        let used = state.next_use();
+        let used = (answered.worth, state.next_use());
         state.by_use.insert(used, key);
-        let value = answered.value.clone();
-        state.known.insert(key, Known { value, until, used });
+        let known = Known {
+            value: answered.value.clone(),
+            until: now.plus(answered.keep_for),
+            used,
+        };
+        state.known.insert(key, known);
     }
 }
 
@@ -126,12 +143,30 @@ impl<V: Clone> State<V> {
             self.forget(key);
             return None;
         }
-        let used = self.next_use();
+        let used = (known.used.0, self.next_use());
         let known = self.known.get_mut(key)?;
         self.by_use.remove(&known.used);
         self.by_use.insert(used, *key);
         known.used = used;
         Some(known.value.clone())
+    }
+
+    /// For one more answer.
+    fn make_room(&mut self, limit: usize, now: Moment) {
+        let by_use = &mut self.by_use;
+        self.known.retain(|_, known| {
+            let is_fresh = known.until > now;
+            if !is_fresh {
+                by_use.remove(&known.used);
+            }
+            is_fresh
+        });
+        while self.known.len() >= limit {
+            let Some((_, first)) = self.by_use.pop_first() else {
+                break;
+            };
+            self.known.remove(&first);
+        }
     }
 
     fn forget(&mut self, key: &Key) {
@@ -193,14 +228,19 @@ mod tests {
     impl Scene {
         /// How often it was asked in all, after this question.
         async fn ask(&self, key: u8, keep_for_seconds: u64) -> u64 {
+            self.ask_worth(key, keep_for_seconds, Worth::Grant).await
+        }
+
+        async fn ask_worth(&self, key: u8, keep_for_seconds: u64, worth: Worth) -> u64 {
             let asked = Arc::clone(&self.asked);
             let ask = async move {
                 Answered {
                     value: asked.fetch_add(1, Ordering::SeqCst) + 1,
                     keep_for: Duration::from_secs(keep_for_seconds),
+                    worth,
                 }
             };
-            self.memory.get([key; 32], ask).await
+            self.memory.get([key; 32], || Ok(ask)).await
         }
 
         fn wait(&self, seconds: u64) {
@@ -238,16 +278,52 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn refusals_and_expired_answers_make_room_before_grants() {
+        let scene = scene(3);
+        assert_eq!(scene.ask(1, 100).await, 1);
+        assert_eq!(scene.ask(2, 10).await, 2);
+        for (key, asked) in (10..30).zip(3..) {
+            assert_eq!(scene.ask_worth(key, 100, Worth::Refusal).await, asked);
+        }
+        // The latest refusal is the one that is left.
+        assert_eq!(scene.ask_worth(29, 100, Worth::Refusal).await, 22);
+        assert_eq!((scene.ask(1, 100).await, scene.ask(2, 10).await), (1, 2));
+        scene.wait(10);
+        assert_eq!(scene.ask_worth(30, 100, Worth::Refusal).await, 23);
+        assert_eq!(scene.ask_worth(29, 100, Worth::Refusal).await, 22);
+        assert_eq!(scene.ask(1, 100).await, 1);
+        let state = scene.memory.state();
+        assert_eq!((state.known.len(), state.by_use.len()), (3, 3));
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_refused_is_not_remembered() {
+        let scene = scene(2);
+        let refused = scene
+            .memory
+            .get([1; 32], || Err::<std::future::Pending<_>, _>(99));
+        assert_eq!(refused.await, 99);
+        assert_eq!(scene.ask(1, 10).await, 1);
+        let known = scene
+            .memory
+            .get([1; 32], || Err::<std::future::Pending<_>, _>(99));
+        assert_eq!(known.await, 1);
+    }
+
+    #[tokio::test]
     async fn one_question_serves_all_who_wait_and_outlives_the_first() {
         let scene = scene(2);
         let (answer, waits) = oneshot::channel();
         let mut first = scene
             .memory
-            .get([1; 32], async move {
-                Answered {
-                    value: waits.await.unwrap_or_default(),
-                    keep_for: Duration::from_secs(1),
-                }
+            .get([1; 32], || {
+                Ok(async move {
+                    Answered {
+                        value: waits.await.unwrap_or_default(),
+                        keep_for: Duration::from_secs(1),
+                        worth: Worth::Grant,
+                    }
+                })
             })
             .boxed();
         assert!(first.as_mut().now_or_never().is_none());
@@ -264,7 +340,7 @@ mod tests {
     async fn a_question_that_all_have_left_is_asked_anew() {
         let scene = scene(2);
         let never = futures_util::future::pending::<Answered<u64>>();
-        let mut asked = scene.memory.get([1; 32], never).boxed();
+        let mut asked = scene.memory.get([1; 32], || Ok(never)).boxed();
         assert!(asked.as_mut().now_or_never().is_none());
         drop(asked);
         assert_eq!(scene.ask(1, 1).await, 1);

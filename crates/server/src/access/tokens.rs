@@ -3,7 +3,8 @@
 //! Owns the review of tokens and how long its answer holds. A token must not be kept, logged or shown: the memory of answers
 //! knows digests only, and what the API server says about a token is searched for it.
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -11,12 +12,13 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
-use rubelet_ports::Clock;
 use rubelet_ports::api::Reviewer;
+use rubelet_ports::{Clock, Complaint};
 use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 
-use super::remembered::{Answered, Key, Remembered};
+use super::pending_reviews::PendingReviews;
+use super::remembered::{Answered, Key, Remembered, Worth};
 use super::review::{Trouble, ask_patiently};
 use super::user::User;
 use crate::upgrade::is_websocket;
@@ -32,6 +34,8 @@ pub(super) enum TokenVerdict {
     Unknown,
     /// It could not tell, or told why not. Never remembered.
     Failed(Arc<str>),
+    /// It was not asked, because too many reviews are pending. Never remembered.
+    NotAsked,
 }
 
 pub(super) struct TokenReviews {
@@ -41,7 +45,10 @@ pub(super) struct TokenReviews {
     /// Drawn at the start, so that digests mean nothing elsewhere.
     salt: Key,
     remembered: Arc<Remembered<TokenVerdict>>,
+    pending: PendingReviews,
     trouble: Arc<Trouble>,
+    // Held for a comparison, never across an await.
+    flood: Mutex<Complaint>,
 }
 
 impl TokenReviews {
@@ -55,11 +62,14 @@ impl TokenReviews {
             clock,
             keep_for,
             salt,
+            pending: PendingReviews::default(),
             trouble: Arc::default(),
+            flood: Mutex::default(),
         }
     }
 
-    pub(super) async fn verdict(&self, token: &str) -> TokenVerdict {
+    /// What is known of the token that a client at this address sent.
+    pub(super) async fn verdict(&self, token: &str, client: Option<IpAddr>) -> TokenVerdict {
         let mut digest = Sha256::new();
         digest.update(self.salt);
         digest.update(token.as_bytes());
@@ -72,7 +82,9 @@ impl TokenReviews {
             },
             ..TokenReview::default()
         };
-        let ask = async move {
+        let ask = |place| async move {
+            // Free when the review is over, or when all who waited for it are gone.
+            let _place = place;
             let answer = ask_patiently(clock.as_ref(), "review a token", || {
                 reviewer.review_token(&review)
             });
@@ -84,13 +96,37 @@ impl TokenReviews {
                 }
             };
             trouble.note("Asking the API server about tokens", failure.as_ref());
-            let keep_for = match value {
-                TokenVerdict::Known(_) | TokenVerdict::Unknown => keep_for,
-                TokenVerdict::Failed(_) => Duration::ZERO,
+            let (keep_for, worth) = match value {
+                TokenVerdict::Known(_) => (keep_for, Worth::Grant),
+                TokenVerdict::Unknown => (keep_for, Worth::Refusal),
+                TokenVerdict::Failed(_) | TokenVerdict::NotAsked => (Duration::ZERO, Worth::Refusal),
             };
-            Answered { value, keep_for }
+            Answered {
+                value,
+                keep_for,
+                worth,
+            }
         };
-        self.remembered.get(digest.finalize().into(), ask).await
+        let begin = || {
+            let place = self.pending.begin(client);
+            place.map(ask).ok_or(TokenVerdict::NotAsked)
+        };
+        let verdict = self.remembered.get(digest.finalize().into(), begin).await;
+        if verdict == TokenVerdict::NotAsked {
+            self.log_flood(client);
+        }
+        verdict
+    }
+
+    fn log_flood(&self, client: Option<IpAddr>) {
+        let mut flood = self.flood.lock().unwrap_or_else(PoisonError::into_inner);
+        if flood.is_due("", self.clock.moment()) {
+            let client = client.map(|client| client.to_string()).unwrap_or_default();
+            tracing::warn!(
+                client,
+                "Too many token reviews are pending; requests with further unknown tokens get 429"
+            );
+        }
     }
 }
 

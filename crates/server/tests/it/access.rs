@@ -438,3 +438,54 @@ fn tokens_whose_review_takes_long_keep_nobody_out() {
         Ok(())
     });
 }
+
+#[test]
+fn clients_that_invent_tokens_have_a_bounded_number_of_reviews_pending() {
+    in_scope("token-flood", async |scope| {
+        /// For one address.
+        const MAX_PENDING: usize = 32;
+        let scene = scene(scope, false).await?;
+        scene.reviewer.know("t", "me", &[]);
+        scene.reviewer.allow("me", "get", "healthz");
+        let identity = scene.authority.identity(Flaw::None)?;
+        let mut certified = scene.running.tls_as(&identity).await?;
+        assert_eq!(certified.get("/healthz").await?.status, 200);
+        assert_eq!(scene.ask("GET", "/healthz", Some("t")).await?.status, 200);
+        // The next try of each review is when the clock goes on, which it does not.
+        scene.reviewer.fail(&[ApiErrorKind::Unreachable; 1000]);
+        let mut pending = Vec::new();
+        for number in 1..=MAX_PENDING {
+            let mut connection = scene.running.tls().await?;
+            let request = format!(
+                "GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer invented-{number}\r\n\r\n"
+            );
+            connection.send(request.as_bytes()).await?;
+            pending.push(connection);
+            wait_until("the token is under review", DEADLINE, async || {
+                ensure!(scene.reviewer.tokens_asked() == 1 + number);
+                Ok(())
+            })
+            .await?;
+        }
+        for number in 0..3 {
+            let refused = scene
+                .ask("GET", "/healthz", Some(&format!("more-{number}")))
+                .await?;
+            assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
+            assert_eq!(refused.text(), "Too many requests, please try again later.\n");
+        }
+        assert_eq!(scene.reviewer.tokens_asked(), 1 + MAX_PENDING);
+        // Clients that are known already do not notice.
+        assert_eq!(certified.get("/healthz").await?.status, 200);
+        assert_eq!(scene.ask("GET", "/healthz", Some("t")).await?.status, 200);
+        // A place is free once its client is gone.
+        scene.reviewer.fail(&[]);
+        pending.pop();
+        wait_until("a further token is reviewed", DEADLINE, async || {
+            let answer = scene.ask("GET", "/healthz", Some("more-0")).await?;
+            ensure!(answer.status == 401, "{answer:?}");
+            Ok(())
+        })
+        .await
+    });
+}
