@@ -5,8 +5,11 @@ TESTBED = $(CARGO) run --quiet --package rubelet-testkit --bin testbed --
 # One feature set for all tests, so that `make e2e` after `make test` compiles no crate twice.
 TEST = $(CARGO) test --workspace --quiet
 
+# How long `make fuzz` runs each target.
+SECONDS ?= 60
+
 .DEFAULT_GOAL := help
-.PHONY: help run build check test e2e testbed conformance bench soak goldens clean
+.PHONY: help run build check test e2e testbed conformance bench soak fuzz goldens clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 14
@@ -75,6 +78,16 @@ soak: ## 100,000 simulated scenarios, 1,000 kills of rubelet, the property tests
 	@RUBELET_VOLUME_PODS=200 $(TEST) --test e2e -- many_pods_with_five_volumes
 	@echo "soak: comparisons with the oracle"
 	@RUBELET_ORACLE_CASES=100000 $(TEST) --test e2e -- oracle
+
+fuzz: ## The readers of foreign bytes under libFuzzer: [SECONDS=60, for each] [TARGETS='spdy websocket …']
+	@testbed/install-packages run fuzz
+	@command -v cargo-fuzz >/dev/null || { echo "fuzz: installing cargo-fuzz"; $(CARGO) install --quiet --locked cargo-fuzz; }
+# What libFuzzer finds worth keeping goes to _artifacts; the kept corpus changes by hand only. No sanitizer: those need a nightly compiler.
+	@for target in $(or $(TARGETS),$(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))); do \
+		mkdir -p _artifacts/fuzz/$$target && echo "fuzz: $$target for $(SECONDS) s" && \
+		$(CARGO) fuzz run --sanitizer none $$target _artifacts/fuzz/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(SECONDS) -max_len=65536 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 || exit 1; \
+	done
 
 goldens: ## Write the oracle's answers for the fixed corpus anew: testbed/goldens
 	@testbed/install-packages run test e2e

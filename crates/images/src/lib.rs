@@ -14,6 +14,8 @@ mod access;
 mod backoff;
 mod credential;
 mod credentials;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod garbage;
 mod keyring;
 mod metrics;

@@ -17,6 +17,8 @@ mod configz;
 mod connection;
 mod crowd;
 mod error;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod health;
 mod listener;
 mod logs;

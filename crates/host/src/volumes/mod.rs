@@ -26,6 +26,14 @@ use rubelet_ports::{
 
 pub use mounting::share;
 
+/// The mount points of a mountinfo text.
+#[cfg(feature = "fuzz")]
+#[must_use]
+pub fn mount_targets(list: &[u8]) -> Vec<PathBuf> {
+    let entries = mount_table::parse(list).into_iter();
+    entries.map(|entry| entry.target).collect()
+}
+
 use crate::blocking::{BlockingPool, PoolError, PoolLimits};
 use crate::tree_removal;
 use failure::Failure;

@@ -11,7 +11,7 @@
 //! that cannot be read, a pull whose end nobody saw. A broken record stays in its place for that reason: without it, the image would look as if
 //! it had been on the node from the beginning.
 
-mod record;
+pub(crate) mod record;
 mod store;
 mod verification;
 

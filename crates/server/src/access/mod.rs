@@ -29,6 +29,12 @@ use authorization::{
     AccessReviews, Authorizer, Decision, RESOURCE, VerdictTimes, is_session, subresources, verb,
 };
 use tokens::TokenReviews;
+
+/// A subject as text; `None` where it is none.
+#[cfg(feature = "fuzz")]
+pub(crate) fn subject_text(subject: &[u8]) -> Option<String> {
+    subject::Subject::parse(subject).map(|found| format!("{found:?} {:?}", found.uid()))
+}
 pub(crate) use tokens::protocols_without_token;
 
 /// Fails as upstream does: where a webhook is wanted and there is no API server to ask, and where nobody could ever be known.

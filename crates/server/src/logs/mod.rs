@@ -27,6 +27,21 @@ pub(crate) use locate::has_container;
 use locate::{locate, log_file_of};
 use options::{LogOptions, OptionsProblem};
 
+/// What a client gets of a log that arrives in these pieces.
+#[cfg(feature = "fuzz")]
+pub(crate) fn transcript_of(pieces: &[&[u8]], timestamps: bool) -> Result<Vec<u8>, String> {
+    let options = LogOptions {
+        timestamps,
+        ..LogOptions::default()
+    };
+    let mut transcript = transcript::Transcript::new(&options);
+    let mut out = Vec::new();
+    for piece in pieces {
+        transcript.take(piece, &mut out)?;
+    }
+    transcript.finish(&mut out).map(|()| out)
+}
+
 /// Reads of log files that may be under way at a time; a hung disk holds no more threads than this.
 const READS_AT_A_TIME: usize = 8;
 /// Pieces of a log on their way to a client.

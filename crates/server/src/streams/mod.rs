@@ -8,12 +8,12 @@ mod address;
 mod options;
 mod problem;
 mod runtime_side;
-mod spdy;
+pub(crate) mod spdy;
 mod splice;
 mod target;
 mod translate;
 mod way;
-mod websocket;
+pub(crate) mod websocket;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -27,11 +27,11 @@ const ZLIB_START: [u8; 2] = [0x78, 0x01];
 const ZLIB_FLUSH: [u8; 5] = [0, 0, 0, 0xff, 0xff];
 
 /// A stream's number: odd, and growing, as we open all of them.
-pub(super) type StreamId = u32;
+pub(crate) type StreamId = u32;
 
 /// What the server sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(crate) enum Frame {
     /// It accepts a stream.
     Accepted(StreamId),
     Data {
@@ -46,19 +46,19 @@ pub(super) enum Frame {
 }
 
 /// Reads what a server sends.
-pub(super) struct Reader<R> {
+pub(crate) struct Reader<R> {
     from: R,
     /// The stream whose data is being read, how much is left, and whether it ends with it.
     data: Option<(StreamId, usize, bool)>,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    pub(super) fn new(from: R) -> Self {
+    pub(crate) fn new(from: R) -> Self {
         Self { from, data: None }
     }
 
     /// The next frame, or a part of a long one. Not cancel-safe: it may have read a part of it.
-    pub(super) async fn next(&mut self) -> io::Result<Frame> {
+    pub(crate) async fn next(&mut self) -> io::Result<Frame> {
         loop {
             if let Some((stream, left, is_final)) = self.data.take() {
                 if left == 0 {
@@ -121,13 +121,13 @@ fn broken(what: &'static str) -> io::Error {
 }
 
 /// Writes to a server.
-pub(super) struct Writer<W> {
+pub(crate) struct Writer<W> {
     to: W,
     last_stream: Option<StreamId>,
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
-    pub(super) fn new(to: W) -> Self {
+    pub(crate) fn new(to: W) -> Self {
         Self {
             to,
             last_stream: None,
@@ -135,7 +135,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 
     /// Opens a stream with one header, whose name must be in small letters.
-    pub(super) async fn open(&mut self, name: &str, value: &str) -> io::Result<StreamId> {
+    pub(crate) async fn open(&mut self, name: &str, value: &str) -> io::Result<StreamId> {
         let stream = self.last_stream.map_or(1, |last| last + 2);
         let mut pairs = 1_u32.to_be_bytes().to_vec();
         for text in [name, value] {
@@ -160,16 +160,16 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Ok(stream)
     }
 
-    pub(super) async fn data(&mut self, stream: StreamId, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn data(&mut self, stream: StreamId, bytes: &[u8]) -> io::Result<()> {
         self.send_data(stream, 0, bytes).await
     }
 
     /// Nothing more comes from us on this stream.
-    pub(super) async fn end(&mut self, stream: StreamId) -> io::Result<()> {
+    pub(crate) async fn end(&mut self, stream: StreamId) -> io::Result<()> {
         self.send_data(stream, FINAL, &[]).await
     }
 
-    pub(super) async fn ping(&mut self, number: u32) -> io::Result<()> {
+    pub(crate) async fn ping(&mut self, number: u32) -> io::Result<()> {
         self.control(PING, &number.to_be_bytes()).await
     }
 

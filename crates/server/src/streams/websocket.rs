@@ -35,7 +35,7 @@ const PONG: u8 = 10;
 const NORMAL_CLOSURE: [u8; 2] = 1000_u16.to_be_bytes();
 
 /// The headers of the answer that accepts a handshake, with one of the client's protocols.
-pub(super) fn accept(headers: &HeaderMap, protocol: &str) -> Result<HeaderMap, &'static str> {
+pub(crate) fn accept(headers: &HeaderMap, protocol: &str) -> Result<HeaderMap, &'static str> {
     if headers.get(SEC_WEBSOCKET_VERSION).map(HeaderValue::as_bytes) != Some(VERSION) {
         return Err("missing or bad WebSocket Version");
     }
@@ -61,7 +61,7 @@ pub(super) fn accept(headers: &HeaderMap, protocol: &str) -> Result<HeaderMap, &
 
 /// What a client sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     /// Of a message; a message that is empty is one piece without bytes.
     Message {
         begins: bool,
@@ -73,7 +73,7 @@ pub(super) enum Piece {
 }
 
 /// Reads what a client sends.
-pub(super) struct Reader<R> {
+pub(crate) struct Reader<R> {
     from: R,
     /// Of the frame that is being read.
     frame: Option<Frame>,
@@ -90,7 +90,7 @@ struct Frame {
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    pub(super) fn new(from: R) -> Self {
+    pub(crate) fn new(from: R) -> Self {
         Self {
             from,
             frame: None,
@@ -99,7 +99,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     /// The next piece. Not cancel-safe: it may have read a part of it.
-    pub(super) async fn next(&mut self) -> io::Result<Piece> {
+    pub(crate) async fn next(&mut self) -> io::Result<Piece> {
         loop {
             if let Some(mut frame) = self.frame.take() {
                 let bytes = self.read_masked(&mut frame, PIECE_BYTES).await?;
@@ -171,24 +171,24 @@ fn broken(what: &'static str) -> io::Error {
 }
 
 /// Writes to a client.
-pub(super) struct Writer<W>(W);
+pub(crate) struct Writer<W>(W);
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
-    pub(super) fn new(to: W) -> Self {
+    pub(crate) fn new(to: W) -> Self {
         Self(to)
     }
 
     /// A binary message of two parts.
-    pub(super) async fn message(&mut self, start: &[u8], rest: &[u8]) -> io::Result<()> {
+    pub(crate) async fn message(&mut self, start: &[u8], rest: &[u8]) -> io::Result<()> {
         self.frame(BINARY, start, rest).await
     }
 
-    pub(super) async fn pong(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn pong(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.frame(PONG, &[], bytes).await
     }
 
     /// Says goodbye and ends.
-    pub(super) async fn close(&mut self) -> io::Result<()> {
+    pub(crate) async fn close(&mut self) -> io::Result<()> {
         self.frame(CLOSE, &[], &NORMAL_CLOSURE).await?;
         self.0.shutdown().await
     }
