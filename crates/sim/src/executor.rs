@@ -3,6 +3,9 @@
 //! Owns the tasks, which of the ready ones is polled next (the seed decides), the timers and both clocks. When nothing is
 //! ready, time jumps to the next timer. It must not read a real clock, and the order in which tasks are woken must not
 //! matter: only the set of ready tasks does, because libraries wake in orders of their own.
+//!
+//! One real thing is measured: the processor time of each poll. The program has two workers; a task of rubelet's that computes
+//! for long without yielding delays every pod, so such a poll fails the run as a panic does.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +20,15 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rubelet_model::Timestamp;
 use rubelet_ports::{Clock, Moment, Spawner};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::dice::Dice;
 
 /// When the virtual wall clock begins: 2026-01-01T00:00:00Z.
 const WALL_START_SECONDS: i64 = 1_767_225_600;
+
+/// The longest processor time that one poll of rubelet's may take, also in a debug build.
+const STALL: Duration = Duration::from_millis(100);
 
 /// Whose task it is. A crash of rubelet drops its tasks; the world goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +158,11 @@ impl Executor {
             (id, task.group, future, task.waker.clone())
         };
         let mut context = Context::from_waker(&waker);
+        let begun = thread_time();
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+        if group == Group::Rubelet {
+            self.check_stall(id, thread_time().saturating_sub(begun));
+        }
         let done = match polled {
             Ok(Poll::Pending) => {
                 let mut state = self.shared.lock();
@@ -174,6 +185,16 @@ impl Executor {
         drop(state);
         drop(task);
         Step::Polled(group)
+    }
+
+    fn check_stall(&self, id: u64, busy: Duration) {
+        if busy < STALL {
+            return;
+        }
+        let mut state = self.shared.lock();
+        let name = state.tasks.get(&id).map_or("", |task| task.name.as_str());
+        let stall = format!("task {name:?} held its worker for {} ms", busy.as_millis());
+        state.panics.push(stall);
     }
 
     /// Lets time pass until the next timer, at most until `limit`. False when the limit was reached and nothing is due.
@@ -274,6 +295,14 @@ impl Executor {
             is_over: Arc::new(AtomicBool::new(false)),
         }
     }
+}
+
+/// The processor time of this thread: what other programs take does not count.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanoseconds)
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
@@ -455,6 +484,27 @@ mod tests {
         );
         run(&executor, Duration::from_secs(5));
         assert_eq!(executor.take_panics(), ["task \"bad\" panicked: on purpose"]);
+    }
+
+    #[test]
+    fn a_poll_that_holds_its_worker_is_a_failure() {
+        let executor = Executor::new(1);
+        let compute = || {
+            let begun = thread_time();
+            while thread_time().saturating_sub(begun) < STALL {
+                std::hint::spin_loop();
+            }
+        };
+        executor.spawn(Group::World, "the world", Box::pin(async move { compute() }));
+        executor.spawn(Group::Rubelet, "quick", Box::pin(async {}));
+        executor.spawn(Group::Rubelet, "slow", Box::pin(async move { compute() }));
+        run(&executor, Duration::from_secs(1));
+        let failures = executor.take_panics();
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        assert!(
+            failures[0].starts_with("task \"slow\" held its worker for "),
+            "{failures:?}"
+        );
     }
 
     #[test]
