@@ -4,14 +4,15 @@
 //! so that the same code runs on a node and in simulation.
 //!
 //! ```text
-//! sources ─► Merger ─► Pods (sync loop: one state per pod) ─► PodJob (one at most per pod) ─► runtime, files, images
-//!                        ▲      ▲                                │
-//! runtime ─► Observer ───┘      └──────── outcome, status ◄──────┘
+//! sources ─► Identities ─► Merger ─► Pods (sync loop: one state per pod) ─► PodJob (one at most per pod) ─► runtime, files, images
+//!                                     ▲      ▲                                │
+//! runtime ─► Observer ────────────────┘      └──────── outcome, status ◄──────┘
 //! ```
 
 pub mod event_log;
 pub mod garbage;
 mod handle;
+mod identity;
 mod job;
 mod metrics;
 pub mod node_now;
@@ -40,6 +41,7 @@ pub use node_now::NodeNow;
 pub use runtime_health::RuntimeHealth;
 pub use settings::{AgentPorts, AgentSettings};
 
+use identity::Identities;
 use job::Shared;
 use observer::Observer;
 use pods::{Inputs, Pods};
@@ -76,6 +78,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
             move |name, future| supervisor.spawn(name, future),
         )
     };
+    let sets = Identities::start(&supervisor, &ports, &settings.root_dir, sets, mirrors.clone());
     let (query_sender, queries) = mpsc::channel(QUERY_BUFFER);
     let heartbeat = Arc::new(AtomicU64::new(0));
     let handle = AgentHandle {

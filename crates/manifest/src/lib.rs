@@ -13,6 +13,7 @@ mod generate;
 #[cfg(any(test, feature = "generate"))]
 mod generate_parts;
 mod image;
+mod mirror;
 mod problem;
 mod references;
 mod static_pod;
@@ -25,10 +26,11 @@ pub use defaults::apply_defaults;
 #[cfg(any(test, feature = "generate"))]
 pub use generate::{generate, mutate};
 pub use image::default_pull_policy;
+pub use mirror::mirror_difference;
 pub use problem::{ErrorKind, FieldError, list_errors};
 pub use references::api_reference;
 pub use static_pod::{ManifestError, Origin, StaticPods, add_static_fields, read_file, read_url};
-pub use uid::static_pod_uid;
+pub use uid::{is_recipe_uid, static_pod_uid};
 pub use validation::validate;
 
 /// Whether a feature gate is on, by its name.

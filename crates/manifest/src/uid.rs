@@ -38,6 +38,12 @@ pub fn static_pod_uid(canonical: &str, origin: &Origin<'_>, node_name: &str) -> 
         })
 }
 
+/// Whether the UID looks like one of the recipe. A manifest may give any other.
+#[must_use]
+pub fn is_recipe_uid(uid: &str) -> bool {
+    uid.len() == 2 * UID_BYTES && uid.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The document's canonical text; see the recipe.
 pub(crate) fn canonical_text(node: &Node) -> String {
     let mut text = String::new();
@@ -124,6 +130,8 @@ mod tests {
             static_pod_uid(&canonical, &url, "Node-1"),
             "1f4049b9f020333fcedf3c4398535a43"
         );
+        assert!(is_recipe_uid("1f4049b9f020333fcedf3c4398535a43"));
+        assert!(!is_recipe_uid("1f4049b9-f020-333f-cedf-3c4398535a43"));
     }
 
     #[test]

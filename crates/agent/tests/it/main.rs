@@ -18,6 +18,7 @@ mod cluster;
 mod ephemeral;
 mod health;
 mod hooks;
+mod identity;
 mod line;
 mod memory;
 mod metrics;
