@@ -50,6 +50,8 @@ pub struct PodFates {
     pub known: BTreeMap<PodUid, PodFate>,
     /// Every source of pods has delivered. Before that, a pod that nobody knows may only not be known yet.
     pub sources_ready: bool,
+    /// Sandboxes that the runtime lists as ready, of which nothing runs and whose status it cannot read.
+    pub unreadable_sandboxes: BTreeSet<SandboxId>,
     /// The node needs the room: what ended for good goes too.
     pub also_of_ended_pods: bool,
 }
@@ -252,7 +254,7 @@ fn shrink_all<'c>(units: &mut [Unit<'c>], limit: usize) -> Vec<&'c FoundContaine
 }
 
 /// The sandboxes to remove, in this order: those that neither are ready nor have a container, and the newest of a pod only when
-/// all of the pod goes. `containers` are what is left after the containers that had to go.
+/// all of the pod goes. One whose status cannot be read counts as not ready. `containers` are what is left after the containers that had to go.
 #[must_use]
 pub fn doomed_sandboxes(
     sandboxes: &[FoundSandbox],
@@ -275,7 +277,8 @@ pub fn doomed_sandboxes(
         let gone = all
             .into_iter()
             .take(candidates)
-            .filter(|sandbox| !sandbox.is_ready && !occupied.contains(&sandbox.id));
+            .filter(|sandbox| !sandbox.is_ready || fates.unreadable_sandboxes.contains(&sandbox.id))
+            .filter(|sandbox| !occupied.contains(&sandbox.id));
         doomed.extend(gone.map(|sandbox| DoomedSandbox {
             id: sandbox.id.clone(),
             pod: pod.clone(),

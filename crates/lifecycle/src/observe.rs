@@ -89,6 +89,23 @@ pub fn observe_sandbox(status: &v1::PodSandboxStatus) -> SandboxObservation {
     }
 }
 
+/// A sandbox whose status cannot be read, from its entry in the list: identity, attempt and age are known, its network is not.
+#[must_use]
+pub fn observe_unreadable_sandbox(listed: &v1::PodSandbox) -> SandboxObservation {
+    let state = match listed.observed_state() {
+        v1::PodSandboxState::SandboxReady => SandboxState::Unreadable,
+        v1::PodSandboxState::SandboxNotready => SandboxState::NotReady,
+    };
+    let attempt = listed.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
+    let created_at = Timestamp::from_unix_nanos(listed.created_at);
+    SandboxObservation {
+        runtime_handler: listed.runtime_handler.clone(),
+        labels: listed.labels.clone(),
+        annotations: listed.annotations.clone(),
+        ..SandboxObservation::new(listed.id.as_str(), attempt, state, created_at)
+    }
+}
+
 /// None of them when one is no address.
 fn addresses(network: &v1::PodSandboxNetworkStatus) -> Vec<String> {
     let primary = Some(&network.ip).filter(|ip| !ip.is_empty());

@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
-use rubelet_model::observation::{ContainerId, ContainerObservation, PodObservation, SandboxId};
+use rubelet_model::observation::{
+    ContainerId, ContainerObservation, ContainerState, PodObservation, SandboxId, SandboxObservation,
+};
 
 use crate::deliberate::{Bug, is_on};
 use crate::hooks::{Hook, pre_stop};
@@ -207,6 +209,18 @@ pub fn stop_orphan(observation: &PodObservation, requested_seconds: Option<i64>)
         containers,
         sandboxes: all_sandboxes(observation),
     }
+}
+
+/// Whether nothing of the pod can run any more, though a sandbox of it cannot be stopped: every container is known not to run,
+/// and the runtime shows no sandbox as ready. Such a sandbox is garbage; the pod need not wait for its removal.
+#[must_use]
+pub fn can_leave_sandboxes(observation: &PodObservation) -> bool {
+    let has_ended = |container: &ContainerObservation| match container.state {
+        ContainerState::Created | ContainerState::Exited(_) => true,
+        ContainerState::Running { .. } | ContainerState::Unknown { .. } => false,
+    };
+    observation.containers.iter().all(has_ended)
+        && !observation.sandboxes.iter().any(SandboxObservation::is_ready)
 }
 
 fn all_sandboxes(observation: &PodObservation) -> Vec<SandboxId> {

@@ -87,6 +87,10 @@ pub enum Fact {
     SandboxRemoved {
         id: String,
     },
+    /// The runtime cannot read the sandbox any more.
+    NetworkLost {
+        id: String,
+    },
     Created {
         id: String,
         sandbox: String,

@@ -7,6 +7,7 @@
 mod cgroups;
 mod directories;
 mod logs;
+mod stuck;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -17,8 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::StreamExt;
 use rubelet_lifecycle::configuration::labels;
 use rubelet_lifecycle::garbage::{
-    FoundContainer, FoundSandbox, FoundState, GarbageLimits, PodFate, PodFates, doomed_containers,
-    doomed_sandboxes,
+    DoomedSandbox, FoundContainer, FoundSandbox, FoundState, GarbageLimits, PodFate, PodFates,
+    doomed_containers, doomed_sandboxes,
 };
 use rubelet_lifecycle::observe::pod_uid_of;
 use rubelet_model::Timestamp;
@@ -35,6 +36,8 @@ use crate::node_now::NodeNow;
 use crate::settings::{AgentPorts, AgentSettings};
 
 pub use logs::{LogLink, link_log, remove_logs};
+pub(crate) use stuck::StuckSandbox;
+use stuck::StuckSandboxes;
 
 /// Pods whose garbage is collected at the same time: one that hangs holds up no other.
 const PODS_IN_FLIGHT: usize = 4;
@@ -174,6 +177,7 @@ pub struct GarbageCollector {
     settings: GarbageSettings,
     /// Problems that were logged, so that a lasting one is logged once. Held to compare, never across an await.
     told: Mutex<BTreeMap<String, String>>,
+    stuck: StuckSandboxes,
     /// The last search of the node failed, and the node's event was told.
     is_failing: AtomicBool,
 }
@@ -203,8 +207,14 @@ impl GarbageCollector {
             ports,
             settings,
             told: Mutex::default(),
+            stuck: StuckSandboxes::default(),
             is_failing: AtomicBool::new(false),
         }
+    }
+
+    /// Sandboxes that the runtime cannot remove.
+    pub(crate) fn stuck_sandboxes(&self) -> BTreeMap<SandboxId, StuckSandbox> {
+        self.stuck.all()
     }
 
     /// Removes what may go. A failure keeps only what it is about, and is logged when it is a new one.
@@ -296,7 +306,7 @@ impl GarbageCollector {
         let by_pod = grouped(doomed, |one| one.pod.clone());
         let outcomes = self
             .for_each_pod(by_pod, async |one| {
-                let result = self.remove_sandbox(&one.id).await;
+                let result = self.try_to_remove_sandbox(&one).await;
                 (one.id, result)
             })
             .await;
@@ -305,6 +315,10 @@ impl GarbageCollector {
                 Ok(()) => report.sandboxes.push(id),
                 Err(error) => report.add_problem(format!("sandbox {id}"), &error),
             }
+        }
+        if *scope == GarbageScope::Node {
+            self.stuck
+                .keep(&found.sandboxes.iter().map(|sandbox| &sandbox.id).collect());
         }
         Ok(found)
     }
@@ -344,6 +358,20 @@ impl GarbageCollector {
         }
         self.remove_log_link(container).await?;
         done(writer.remove_container(&container.id).await)
+    }
+
+    /// One that could not be removed is tried again with growing gaps, and has its last problem in between.
+    async fn try_to_remove_sandbox(&self, doomed: &DoomedSandbox) -> Result<(), GarbageError> {
+        let clock = self.ports.clock.as_ref();
+        if let Some(problem) = self.stuck.not_yet(&doomed.id, clock.moment()) {
+            return Err(problem);
+        }
+        let result = self.remove_sandbox(&doomed.id).await;
+        match &result {
+            Ok(()) => self.stuck.removed(&doomed.id),
+            Err(problem) => self.stuck.failed(&doomed.id, &doomed.pod, problem, clock),
+        }
+        result
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), GarbageError> {

@@ -48,6 +48,7 @@ use crate::user_ids::UserIds;
 use crate::waits::Waits;
 use farewells::Farewells;
 pub(crate) use files::read_resolver_file;
+use stop::FailedStops;
 
 /// How long a call that changes something may go on after its job was cancelled. Dropping it would leave its outcome unknown.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
@@ -99,6 +100,7 @@ pub(crate) struct PodWork {
     pub(crate) containers_asked: BTreeMap<String, InFlightContainer>,
     /// What its containers were told about their end.
     pub(crate) farewells: Farewells,
+    pub(crate) failed_sandbox_stops: FailedStops,
     /// The pod's range of user ids, once it has one.
     pub(crate) own_users: Option<UserNamespace>,
     /// The runtime handler of its class, once that was looked up.
@@ -119,6 +121,7 @@ impl PodWork {
             is_cgroup_checked: false,
             containers_asked: BTreeMap::new(),
             farewells: Farewells::default(),
+            failed_sandbox_stops: FailedStops::default(),
             own_users: None,
             runtime_handler: None,
         }
@@ -135,6 +138,7 @@ impl PodWork {
             sandbox_asked: self.sandbox_asked,
             containers_asked: self.containers_asked,
             farewells: self.farewells,
+            failed_sandbox_stops: self.failed_sandbox_stops,
             ..Self::new(settings, now)
         }
     }

@@ -13,7 +13,7 @@ use rubelet_lifecycle::plan::{
     InFlightSandbox, SandboxChange, SandboxRecovery, recover_sandbox, reserved_for,
 };
 use rubelet_lifecycle::pod_state::Retry;
-use rubelet_model::observation::{NetworkMode, SandboxId};
+use rubelet_model::observation::{NetworkMode, SandboxId, SandboxObservation};
 use rubelet_ports::{PodEvent, RuntimeError, RuntimeErrorKind};
 use rubelet_wire::cri::v1::PodSandboxConfig;
 use tokio::sync::OwnedSemaphorePermit;
@@ -263,6 +263,15 @@ impl PodJob {
             "FailedCreatePodSandBox",
             format!("Failed to create pod sandbox: {error}"),
         ));
+    }
+
+    /// Removes a sandbox of a pod that ended before. One that is not ready and cannot be removed is left to the garbage collector:
+    /// the new sandbox has another number.
+    pub(super) async fn remove_ended_sandbox(&mut self, sandbox: &SandboxObservation) -> Result<(), Stop> {
+        match self.remove_sandbox(&sandbox.id).await {
+            Err(Stop::Failed(_)) if !sandbox.is_ready() => Ok(()),
+            other => other,
+        }
     }
 
     pub(super) async fn remove_sandbox(&mut self, id: &SandboxId) -> Result<(), Stop> {

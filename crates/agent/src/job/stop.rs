@@ -11,7 +11,8 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, Either, join_all, select};
 use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::plan::KillContainer;
-use rubelet_lifecycle::termination::{ContainerStop, PodStop, runtime_grace_seconds};
+use rubelet_lifecycle::pod_state::Retry;
+use rubelet_lifecycle::termination::{ContainerStop, PodStop, can_leave_sandboxes, runtime_grace_seconds};
 use rubelet_model::observation::ContainerKind;
 use rubelet_ports::{PodEvent, RuntimeError, RuntimeErrorKind, within};
 use tokio::sync::{SemaphorePermit, watch};
@@ -22,24 +23,82 @@ use super::{PERMIT_PATIENCE, PodJob, Stop};
 /// A container that ends on its signal takes less, also while the runtime is busy.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
+/// How often a sandbox is stopped before its pod goes on without that.
+const SANDBOX_STOP_TRIES: u32 = 3;
+/// How soon it is tried again until then.
+const SANDBOX_STOP_RETRY: Duration = Duration::from_secs(5);
+
+/// Stops of sandboxes that failed since one went well.
+#[derive(Debug, Default)]
+pub(crate) struct FailedStops {
+    count: u32,
+    /// The problem that the last event told of.
+    problem: Option<String>,
+}
+
+/// What could not be stopped.
+enum StopFailure {
+    Containers(RuntimeError),
+    Sandbox(RuntimeError),
+}
+
 impl PodJob {
     /// Stops everything of the pod.
     pub(super) async fn stop_pod(&mut self, stop: &PodStop) -> Result<(), Stop> {
         let result = self.stop_all(stop).await;
         self.work.acted_at = self.ports().clock.moment();
         match result? {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.record(PodEvent::warning(
-                    "FailedKillPod",
-                    format!("error killing pod: {error}"),
-                ));
+            Ok(()) => {
+                self.work.failed_sandbox_stops = FailedStops::default();
+                Ok(())
+            }
+            Err(StopFailure::Containers(error)) => {
+                self.record_kill_failure(&error);
                 Err(self.runtime_failed(&error))
             }
+            Err(StopFailure::Sandbox(error)) => self.leave_sandbox(&error).await,
         }
     }
 
-    async fn stop_all(&self, stop: &PodStop) -> Result<Result<(), RuntimeError>, Stop> {
+    fn record_kill_failure(&self, error: &RuntimeError) {
+        let text = format!("error killing pod: {error}");
+        self.record(PodEvent::warning("FailedKillPod", text));
+    }
+
+    /// A sandbox could not be stopped. After some tries a pod of which nothing can run any more goes on without it: the garbage
+    /// collector keeps trying. One event tells of each problem, however often it is met.
+    async fn leave_sandbox(&mut self, error: &RuntimeError) -> Result<(), Stop> {
+        if matches!(
+            error.kind(),
+            RuntimeErrorKind::Unavailable | RuntimeErrorKind::Cancelled
+        ) {
+            // A runtime that is away says nothing about the sandbox.
+            return Err(self.runtime_failed(error));
+        }
+        let failed = &mut self.work.failed_sandbox_stops;
+        failed.count += 1;
+        let is_last_try = failed.count >= SANDBOX_STOP_TRIES;
+        if failed.problem.as_deref() != Some(error.message()) {
+            failed.problem = Some(error.message().to_owned());
+            self.record_kill_failure(error);
+        }
+        if is_last_try && can_leave_sandboxes(&*self.look().await?) {
+            tracing::warn!(
+                pod = %self.uid,
+                %error,
+                "The pod's sandbox cannot be stopped; its containers have ended, so the garbage collector keeps trying"
+            );
+            return Ok(());
+        }
+        let retry = if is_last_try {
+            Retry::Later
+        } else {
+            Retry::At(self.now().plus(SANDBOX_STOP_RETRY))
+        };
+        Err(self.fail(error.to_string(), retry))
+    }
+
+    async fn stop_all(&self, stop: &PodStop) -> Result<Result<(), StopFailure>, Stop> {
         let all = async {
             // One turn for all of the pod: when its containers end at once, its sandbox need not stand in line behind the
             // containers of every other pod.
@@ -62,7 +121,7 @@ impl PodJob {
                 Err(error) if error.kind() == RuntimeErrorKind::DeadlineExceeded => {
                     tracing::warn!(pod = %self.uid, %error, "Containers do not stop; their sandbox is stopped under them");
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(StopFailure::Containers(error)),
             }
             if turn.is_none() {
                 turn = self.turn().await;
@@ -73,7 +132,8 @@ impl PodJob {
             });
             let sandboxes = self.patient(&mut turn, PERMIT_PATIENCE, join_all(sandboxes));
             let results = self.waits.named("the sandbox to stop", sandboxes).await;
-            results.into_iter().collect::<Result<(), _>>()
+            let all = results.into_iter().collect::<Result<(), _>>();
+            all.map_err(StopFailure::Sandbox)
         };
         // A shorter grace period must reach the runtime at once, so that a stop in progress is dropped.
         self.read("the pod to stop", all).await

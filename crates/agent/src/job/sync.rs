@@ -100,7 +100,7 @@ impl PodJob {
                 .await?;
         }
         for sandbox in &observation.sandboxes {
-            self.remove_sandbox(&sandbox.id).await?;
+            self.remove_ended_sandbox(sandbox).await?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use rubelet_lifecycle::configuration::labels;
@@ -12,18 +13,23 @@ use rubelet_lifecycle::configuration::termination_message::{
     MAX_FILE_BYTES, MAX_LOG_BYTES, MAX_LOG_LINES, MessageFile, Source, combined, falls_back_to_log,
     message_of_cut_log, message_of_file, message_of_log, message_of_log_end, path_in_container,
 };
-use rubelet_lifecycle::observe::{observe_container, observe_sandbox};
+use rubelet_lifecycle::observe::{observe_container, observe_sandbox, observe_unreadable_sandbox};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{
     ContainerObservation, ContainerState, OOM_KILLED, PodObservation, PodUid, SandboxId, SandboxObservation,
+    SandboxState,
 };
-use rubelet_ports::{FileError, FileErrorKind, FileReader, MemoryKills, RuntimeError};
+use rubelet_ports::{FileError, FileErrorKind, FileReader, MemoryKills, RuntimeError, RuntimeErrorKind};
 use rubelet_wire::cri::v1;
 
 use crate::settings::AgentPorts;
 
 /// Statuses of one pod that are asked for at the same time.
 const STATUSES_IN_FLIGHT: usize = 4;
+/// How often a sandbox's status is asked for before it counts as unreadable: such a pod may lose its sandbox, so that one
+/// failure must not be enough.
+const STATUS_TRIES: usize = 4;
+const STATUS_RETRY: Duration = Duration::from_millis(500);
 /// The exit code of a process that was killed.
 const KILLED: i32 = 128 + 9;
 /// A log line can be longer than what is kept of it; this much of the file's end is looked at.
@@ -187,11 +193,40 @@ async fn look_at_sandbox(
     if let Some(known) = seen.and_then(|seen| known_sandbox(listed, seen)) {
         return Ok(Some(known.clone()));
     }
-    match ports.runtime_reader.pod_sandbox_status(&listed.id, false).await {
-        Ok(answer) => Ok(answer.status.as_ref().map(observe_sandbox)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
+    let was_unreadable = is_known_unreadable(listed, seen);
+    let mut tries_left = if was_unreadable { 1 } else { STATUS_TRIES };
+    loop {
+        tries_left -= 1;
+        let error = match ports.runtime_reader.pod_sandbox_status(&listed.id, false).await {
+            Ok(answer) => return Ok(answer.status.as_ref().map(observe_sandbox)),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if !is_about_sandbox(&error) => return Err(error),
+            Err(error) => error,
+        };
+        let unreadable = observe_unreadable_sandbox(listed);
+        // What the list shows as stopped stays so, whatever else could be known of it.
+        if tries_left == 0 || unreadable.state == SandboxState::NotReady {
+            if !was_unreadable {
+                let sandbox = &listed.id;
+                tracing::warn!(sandbox, %error, "The runtime cannot read the sandbox; its pod is shown without it");
+            }
+            return Ok(Some(unreadable));
+        }
+        ports.clock.sleep(STATUS_RETRY).await;
     }
+}
+
+fn is_known_unreadable(listed: &v1::PodSandbox, seen: Option<&PodObservation>) -> bool {
+    let mut sandboxes = seen.iter().flat_map(|seen| &seen.sandboxes);
+    sandboxes.any(|one| one.id.as_str() == listed.id && one.state == SandboxState::Unreadable)
+}
+
+/// Whether the runtime answered that it cannot read the sandbox. No answer says nothing about the sandbox.
+fn is_about_sandbox(error: &RuntimeError) -> bool {
+    matches!(
+        error.kind(),
+        RuntimeErrorKind::Unknown | RuntimeErrorKind::Internal | RuntimeErrorKind::FailedPrecondition
+    )
 }
 
 async fn look_at_container(

@@ -7,7 +7,7 @@ use rubelet_lifecycle::allocation::Allocation;
 use rubelet_lifecycle::pod_state::PodState;
 use rubelet_lifecycle::status::{Eviction, StatusGates, is_api_pod, published_status, reported_status};
 use rubelet_model::Timestamp;
-use rubelet_model::observation::{PodObservation, PodUid, SandboxObservation};
+use rubelet_model::observation::{PodObservation, PodUid, SandboxObservation, SandboxState};
 use rubelet_ports::Moment;
 use rubelet_resources::admission::Refusal;
 use tokio::sync::watch;
@@ -190,6 +190,12 @@ pub(super) fn full_name_of(pod: &Pod) -> String {
 pub(super) fn lives(observation: &PodObservation) -> bool {
     observation.running_containers().next().is_some()
         || observation.sandboxes.iter().any(SandboxObservation::is_ready)
+}
+
+/// Whether the runtime cannot read a sandbox of the pod.
+pub(super) fn has_unreadable_sandbox(observation: &PodObservation) -> bool {
+    let mut sandboxes = observation.sandboxes.iter();
+    sandboxes.any(|sandbox| sandbox.state == SandboxState::Unreadable)
 }
 
 pub(super) fn is_waiting(state: &PodState) -> bool {

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use rubelet_lifecycle::garbage::{PodFate, PodFates};
 use rubelet_lifecycle::pod_state::{Event, PodState};
-use rubelet_model::observation::PodUid;
+use rubelet_model::observation::{PodUid, SandboxId, SandboxState};
 use rubelet_ports::Moment;
 
 use super::Pods;
-use super::entry::is_waiting;
+use super::entry::{is_waiting, lives};
 use crate::garbage::GarbageScope;
 
 /// How often everything is searched for garbage.
@@ -153,6 +153,14 @@ impl Pods {
         }
     }
 
+    /// Sandboxes that the runtime cannot read, of pods of which nothing runs.
+    fn unreadable_sandboxes(&self) -> BTreeSet<SandboxId> {
+        let idle = self.seen.values().filter(|seen| !lives(seen));
+        let sandboxes = idle.flat_map(|seen| &seen.sandboxes);
+        let unreadable = sandboxes.filter(|sandbox| sandbox.state == SandboxState::Unreadable);
+        unreadable.map(|sandbox| sandbox.id.clone()).collect()
+    }
+
     /// Tells the collector what becomes of the pods. It has to know a pod before anything of it is made.
     pub(super) fn publish_fates(&self) {
         let of_entries = self.pods.iter().map(|(uid, entry)| {
@@ -176,6 +184,7 @@ impl Pods {
                 .chain(of_entries)
                 .collect(),
             sources_ready: self.sources_ready && self.is_first_list_done,
+            unreadable_sandboxes: self.unreadable_sandboxes(),
             also_of_ended_pods: false,
         };
         self.fates.send_replace(Arc::new(fates));

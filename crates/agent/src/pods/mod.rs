@@ -38,12 +38,12 @@ use rubelet_lifecycle::pod_state::{
 };
 use rubelet_lifecycle::status::{Eviction, is_api_pod};
 use rubelet_model::Timestamp;
-use rubelet_model::observation::{PodObservation, PodUid, ProbeResults};
+use rubelet_model::observation::{PodObservation, PodUid, ProbeResults, SandboxId};
 use rubelet_ports::{Moment, PodEvent};
 use rubelet_resources::{PodDemand, qos_class};
 use tokio::sync::{mpsc, watch};
 
-use crate::garbage::{GarbageCollector, GarbagePorts, GarbageScope, GarbageSettings};
+use crate::garbage::{GarbageCollector, GarbagePorts, GarbageScope, GarbageSettings, StuckSandbox};
 use crate::job::{PodJob, PodWork, Progress, Report, Shared, WorkLeft};
 use crate::metrics::static_label;
 use crate::observer::{Sighting, same_facts};
@@ -79,6 +79,8 @@ pub(crate) struct Inputs {
     pub(crate) queries: mpsc::Receiver<Query>,
 }
 
+type StuckById = BTreeMap<SandboxId, StuckSandbox>;
+
 /// When the loop last turned, in nanoseconds of the clock's moments; read by the health check.
 pub(crate) type Heartbeat = Arc<AtomicU64>;
 
@@ -112,6 +114,8 @@ pub(crate) struct Pods {
     garbage_scopes: mpsc::Sender<GarbageScope>,
     fates: watch::Sender<Arc<PodFates>>,
     are_fates_stale: bool,
+    /// Sandboxes that the garbage collector cannot remove.
+    stuck_sandboxes: watch::Receiver<StuckById>,
     /// A pod with a network of its own was seen to start.
     has_network_pod_started: bool,
 }
@@ -143,9 +147,10 @@ impl Pods {
         };
         let (garbage_scopes, scopes) = mpsc::channel(64);
         let (fates, fates_receiver) = watch::channel(Arc::default());
+        let (stuck, stuck_sandboxes) = watch::channel(StuckById::default());
         supervisor.spawn(
             "garbage",
-            collect_garbage(Arc::clone(&shared), scopes, fates_receiver),
+            collect_garbage(Arc::clone(&shared), scopes, fates_receiver, stuck),
         );
         let sources_ready = merger.seen_all();
         let mut pods = Self {
@@ -173,6 +178,7 @@ impl Pods {
             garbage_scopes,
             fates,
             are_fates_stale: true,
+            stuck_sandboxes,
             has_network_pod_started: false,
         };
         if sources_ready {
@@ -746,6 +752,7 @@ async fn collect_garbage(
     shared: Arc<Shared>,
     mut scopes: mpsc::Receiver<GarbageScope>,
     fates: watch::Receiver<Arc<PodFates>>,
+    stuck: watch::Sender<StuckById>,
 ) {
     let collector = GarbageCollector::new(
         GarbagePorts::from(&shared.ports),
@@ -754,6 +761,7 @@ async fn collect_garbage(
     while let Some(scope) = scopes.recv().await {
         let view = || fates.borrow().clone();
         collector.collect(&scope, &view).await;
+        stuck.send_replace(collector.stuck_sandboxes());
         let known = view();
         if known.sources_ready {
             let is_known = |uid: &PodUid| known.known.contains_key(uid);

@@ -8,7 +8,7 @@ use rubelet_model::explanation::{PodExplanation, WaitExplanation};
 
 use super::Pods;
 use super::admission::{Heir, NOT_SUPPORTED};
-use super::entry::{Refused, full_name_of, uid_of};
+use super::entry::{Refused, full_name_of, pod_of, uid_of};
 
 impl Pods {
     pub(super) fn explain_outside(&self) -> Vec<PodExplanation> {
@@ -31,7 +31,24 @@ impl Pods {
         });
         let spared = self.explain_spared();
         let outside = refused.chain(unjudged).chain(heirs).chain(looks);
-        outside.chain(spared).chain(self.explain_unreadable()).collect()
+        let outside = outside.chain(spared).chain(self.explain_unreadable());
+        outside.chain(self.explain_stuck()).collect()
+    }
+
+    /// Pods that are gone but for a sandbox that the runtime cannot remove.
+    fn explain_stuck(&self) -> Vec<PodExplanation> {
+        let stuck = self.stuck_sandboxes.borrow();
+        let gone = stuck.iter().filter(|(_, stuck)| {
+            !self.pods.contains_key(&stuck.pod) && !self.desired.contains_key(&stuck.pod)
+        });
+        let explained = gone.filter_map(|(id, stuck)| {
+            let seen = self.seen.get(&stuck.pod)?;
+            let what =
+                format!("the container runtime to remove sandbox {id}, which is tried with growing gaps");
+            let wait = self.waiting(what, stuck.since, Some(stuck.problem.to_string()));
+            Some(explanation(&pod_of(seen), "Terminating", wait))
+        });
+        explained.collect()
     }
 
     fn wait_of_refused(&self, refused: &Refused) -> WaitExplanation {

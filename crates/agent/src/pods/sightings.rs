@@ -10,7 +10,7 @@ use rubelet_lifecycle::status::is_static_pod;
 use rubelet_model::observation::PodUid;
 
 use super::Pods;
-use super::entry::{full_name, full_name_of, is_waiting, lives, pod_of};
+use super::entry::{full_name, full_name_of, has_unreadable_sandbox, is_waiting, lives, pod_of};
 use crate::observer::Sighting;
 
 impl Pods {
@@ -31,6 +31,9 @@ impl Pods {
         };
         let uid = observation.uid.clone();
         self.unseen.remove(&uid);
+        // The garbage collector has to know them.
+        let before = self.seen.get(&uid).map(|seen| has_unreadable_sandbox(seen));
+        self.are_fates_stale |= has_unreadable_sandbox(&observation) || before.unwrap_or(false);
         if observation.is_empty() {
             self.seen.remove(&uid);
             self.spared.rule_out(&uid);

@@ -33,6 +33,7 @@ mod sources_http;
 mod sources_merger;
 mod sources_scene;
 mod sync;
+mod unreadable_sandboxes;
 mod user_ids;
 mod volumes;
 mod waits;

@@ -44,6 +44,7 @@ fn fates(known: &[(&str, PodFate)], sources_ready: bool) -> PodFates {
             .collect(),
         sources_ready,
         also_of_ended_pods: false,
+        unreadable_sandboxes: BTreeSet::new(),
     }
 }
 
@@ -219,6 +220,11 @@ fn sandboxes_go_when_nothing_needs_them() {
     check(&found[..1], &["p2"], &gone, &[]);
     // One that is ready belongs to whoever ends the pod.
     check(&found, &[], &gone, &["p0", "p1", "p2"]);
+    let unreadable = PodFates {
+        unreadable_sandboxes: [SandboxId::from("p3-ready")].into(),
+        ..gone.clone()
+    };
+    check(&found, &[], &unreadable, &["p0", "p1", "p2", "p3-ready"]);
     check(&found, &[], &fates(&[], false), &[]);
     check(&found[..3], &[], &fates(&[], true), &["p0", "p1", "p2"]);
 }
@@ -268,6 +274,7 @@ fn any_fates() -> impl Strategy<Value = PodFates> {
                 .collect(),
             sources_ready,
             also_of_ended_pods,
+            unreadable_sandboxes: BTreeSet::new(),
         })
 }
 

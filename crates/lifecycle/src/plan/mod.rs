@@ -61,6 +61,23 @@ pub fn plan_containers(input: &PlanInput<'_>) -> Plan {
     if input.pod.metadata.deletion_timestamp.is_some() {
         return Plan::default();
     }
+    // A status that cannot be read is no reason to stop containers that run. Only what has to start needs a sandbox that is good.
+    if let Some(assumed) = sandbox::assume_readable(input.pod, input.observation) {
+        let plan = plan_observed(
+            &PlanInput {
+                observation: &assumed,
+                ..*input
+            },
+            spec,
+        );
+        if plan.starts().next().is_none() {
+            return plan;
+        }
+    }
+    plan_observed(input, spec)
+}
+
+fn plan_observed(input: &PlanInput<'_>, spec: &PodSpec) -> Plan {
     let mut draft = Draft::new(*input, spec);
     let change = sandbox_change(input.pod, input.observation);
     let restarting_all = input.restarting_all && input.gates.restart_all_containers;

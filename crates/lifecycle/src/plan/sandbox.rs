@@ -3,7 +3,9 @@
 //! Owns the reasons for one and what happens to the pod around it.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use rubelet_model::observation::{ContainerKind, ContainerState, NetworkMode, PodObservation, SandboxId};
+use rubelet_model::observation::{
+    ContainerKind, ContainerState, NetworkMode, PodObservation, SandboxId, SandboxState,
+};
 
 use super::action::{KillPodReason, RemoveReason, StartReason};
 use super::{Draft, kind_of_init, pod_restarts_on_failure};
@@ -23,15 +25,18 @@ pub enum SandboxChangeReason {
     NoSandbox,
     SeveralReady,
     NotReady,
+    /// The runtime cannot read its status.
+    Unreadable,
     NetworkModeChanged,
     NoAddress,
 }
 
-fn uses_node_network(pod: &Pod) -> bool {
-    pod.spec
-        .as_ref()
-        .and_then(|spec| spec.host_network)
-        .unwrap_or(false)
+fn wanted_network_mode(pod: &Pod) -> NetworkMode {
+    let spec = pod.spec.as_ref();
+    match spec.and_then(|spec| spec.host_network) {
+        Some(true) => NetworkMode::Node,
+        Some(false) | None => NetworkMode::Pod,
+    }
 }
 
 /// `None` when the newest sandbox is good.
@@ -45,19 +50,16 @@ pub fn sandbox_change(pod: &Pod, observation: &PodObservation) -> Option<Sandbox
         });
     };
     let ready = observation.sandboxes.iter().filter(|sandbox| sandbox.is_ready());
-    let on_node = uses_node_network(pod);
-    let wanted_mode = if on_node {
-        NetworkMode::Node
-    } else {
-        NetworkMode::Pod
-    };
+    let wanted_mode = wanted_network_mode(pod);
     let reason = if ready.count() > 1 {
         SandboxChangeReason::SeveralReady
+    } else if newest.state == SandboxState::Unreadable {
+        SandboxChangeReason::Unreadable
     } else if !newest.is_ready() {
         SandboxChangeReason::NotReady
     } else if newest.network_mode != wanted_mode {
         SandboxChangeReason::NetworkModeChanged
-    } else if !on_node && newest.primary_ip.as_deref() == Some("") {
+    } else if wanted_mode == NetworkMode::Pod && newest.primary_ip.as_deref() == Some("") {
         SandboxChangeReason::NoAddress
     } else {
         return None;
@@ -67,6 +69,19 @@ pub fn sandbox_change(pod: &Pod, observation: &PodObservation) -> Option<Sandbox
         attempt: newest.attempt.saturating_add(1),
         replaces: Some(newest.id.clone()).filter(|_| reason != SandboxChangeReason::NetworkModeChanged),
     })
+}
+
+/// The observation with the newest sandbox taken for ready, when all that is wrong with it is that its status cannot be read.
+pub(super) fn assume_readable(pod: &Pod, observation: &PodObservation) -> Option<PodObservation> {
+    let newest = observation.newest_sandbox()?;
+    if newest.state != SandboxState::Unreadable {
+        return None;
+    }
+    let mut assumed = observation.clone();
+    let newest = assumed.sandboxes.first_mut()?;
+    newest.state = SandboxState::Ready;
+    newest.network_mode = wanted_network_mode(pod);
+    Some(assumed)
 }
 
 pub(super) fn plan_new_sandbox(draft: &mut Draft<'_>, change: SandboxChange, restarting_all: bool) {

@@ -237,6 +237,7 @@ pub fn sandbox_problem(pod: &Pod, observation: &PodObservation) -> Option<&'stat
         SandboxChangeReason::NoSandbox => "no pod sandbox exists",
         SandboxChangeReason::SeveralReady => "multiple pod sandboxes are ready and need to be reconciled",
         SandboxChangeReason::NotReady => "pod sandbox is not ready",
+        SandboxChangeReason::Unreadable => "pod sandbox status cannot be read",
         SandboxChangeReason::NetworkModeChanged => {
             "network namespace mode changed and sandbox needs to be recreated"
         }

@@ -18,6 +18,7 @@ mod object_variables;
 mod observe;
 mod plan;
 mod plan_properties;
+mod plan_unreadable;
 mod pod_state;
 mod recovery;
 mod sample;

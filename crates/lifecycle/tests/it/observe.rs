@@ -1,4 +1,6 @@
-use rubelet_lifecycle::observe::{observe_container, observe_pod, observe_sandbox, pod_uid_of};
+use rubelet_lifecycle::observe::{
+    observe_container, observe_pod, observe_sandbox, observe_unreadable_sandbox, pod_uid_of,
+};
 use rubelet_model::observation::{ContainerState, NetworkMode, PodUid, SandboxId, SandboxState};
 use rubelet_wire::cri::v1;
 
@@ -176,4 +178,25 @@ fn a_pod_is_put_together() {
     let labels = [("io.kubernetes.pod.uid".to_owned(), "uid".to_owned())].into();
     assert_eq!(pod_uid_of(&labels), Some(PodUid::from("uid")));
     assert_eq!(pod_uid_of(&Default::default()), None);
+}
+
+#[test]
+fn an_unreadable_sandbox_is_what_the_list_shows() {
+    let check = |state: v1::PodSandboxState, expected: SandboxState| {
+        let sandbox = observe_unreadable_sandbox(&v1::PodSandbox {
+            id: "s0".to_owned(),
+            metadata: Some(v1::PodSandboxMetadata {
+                attempt: 3,
+                ..Default::default()
+            }),
+            state: state.into(),
+            created_at: 5,
+            ..Default::default()
+        });
+        assert_eq!((sandbox.state, sandbox.attempt), (expected, 3));
+        assert_eq!((sandbox.id.as_str(), sandbox.created_at.unix_nanos()), ("s0", 5));
+        assert!(!sandbox.is_ready() && sandbox.primary_ip.is_none());
+    };
+    check(v1::PodSandboxState::SandboxReady, SandboxState::Unreadable);
+    check(v1::PodSandboxState::SandboxNotready, SandboxState::NotReady);
 }

@@ -1,9 +1,10 @@
 use rubelet_lifecycle::termination::{
-    StopCause, grace_seconds, runtime_grace_seconds, stop_orphan, stop_pod,
+    StopCause, can_leave_sandboxes, grace_seconds, runtime_grace_seconds, stop_orphan, stop_pod,
 };
+use rubelet_model::observation::{ContainerState, SandboxState};
 use serde_json::{Value, json};
 
-use crate::sample::{container, exited, in_sandbox, pod, running};
+use crate::sample::{container, exited, in_sandbox, observed, pod, running, sandbox, unknown};
 
 #[test]
 fn the_runtime_gets_what_is_left() {
@@ -112,4 +113,23 @@ fn an_orphan_is_stopped_with_what_was_recorded() {
     );
     assert_eq!(stop_orphan(&seen, None).containers[0].grace_seconds, 30);
     assert_eq!(stop.sandboxes.len(), 1);
+}
+
+#[test]
+fn a_sandbox_is_left_only_when_nothing_can_run() {
+    let check = |state: SandboxState, containers: &[ContainerState], expected: bool| {
+        let containers = containers.iter().map(|state| container("a0", "a", state.clone()));
+        let seen = observed(vec![sandbox("s0", 0, state)], containers.collect());
+        assert_eq!(can_leave_sandboxes(&seen), expected, "{seen:?}");
+    };
+    check(SandboxState::NotReady, &[], true);
+    check(
+        SandboxState::NotReady,
+        &[exited(1), ContainerState::Created],
+        true,
+    );
+    check(SandboxState::Unreadable, &[exited(0)], true);
+    check(SandboxState::Unreadable, &[exited(0), running()], false);
+    check(SandboxState::NotReady, &[unknown()], false);
+    check(SandboxState::Ready, &[exited(0)], false);
 }

@@ -14,6 +14,8 @@ use crate::time::Timestamp;
 pub enum SandboxState {
     Ready,
     NotReady,
+    /// The runtime lists it as ready, but fails whenever it is asked for its status. It counts as not ready.
+    Unreadable,
 }
 
 /// Whose network the sandbox uses. A runtime that reports none means the pod's own.

@@ -229,6 +229,7 @@ impl Checker {
         if running.is_empty()
             && sandbox.is_ready
             && !sandbox.is_late
+            && !sandbox.is_unreadable
             && self.truth.ready_sandboxes(&sandbox.uid) == 1
         {
             self.check_pod_reason(at, &sandbox.uid, &format!("{what} {id}"));
@@ -279,7 +280,7 @@ impl Checker {
         let lives_in_ready = truth
             .sandboxes
             .get(&instance.sandbox)
-            .is_some_and(|sandbox| sandbox.is_ready);
+            .is_some_and(|sandbox| sandbox.is_ready && !sandbox.is_unreadable);
         let versions = [truth.wanted(&instance.uid), truth.told_version(&instance.uid)];
         let is_changed = versions
             .into_iter()

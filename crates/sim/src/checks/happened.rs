@@ -35,7 +35,9 @@ impl Checker {
             .truth
             .sandboxes
             .iter()
-            .find(|(_, other)| other.uid == uid && other.is_ready && !other.is_leftover)
+            .find(|(_, other)| {
+                other.uid == uid && other.is_ready && !other.is_leftover && !other.is_unreadable
+            })
             .map(|(twin, _)| twin.clone());
         if let Some(twin) = twin.filter(|_| !is_leftover) {
             self.violate(format!("{uid} has two sandboxes: {twin} and {id}"));
@@ -47,6 +49,7 @@ impl Checker {
                 is_ready: true,
                 is_late,
                 is_leftover,
+                is_unreadable: false,
             },
         );
     }
@@ -55,6 +58,16 @@ impl Checker {
         if let Some(sandbox) = self.truth.sandboxes.get_mut(id) {
             sandbox.is_ready = false;
         }
+    }
+
+    pub(super) fn network_lost(&mut self, id: &str) {
+        let Some(sandbox) = self.truth.sandboxes.get_mut(id) else {
+            return;
+        };
+        sandbox.is_unreadable = true;
+        let uid = sandbox.uid.clone();
+        // It may get a new sandbox, or end where its policy forbids that.
+        self.truth.pod(&uid).had_loss = true;
     }
 
     pub(super) fn state_lost(&mut self) {

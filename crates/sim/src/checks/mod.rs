@@ -147,6 +147,7 @@ impl Checker {
             Fact::Asked(ask) => self.asked(at, ask),
             Fact::SandboxReady { .. } => self.sandbox_ready(fact),
             Fact::SandboxStopped { id } => self.sandbox_stopped(&id),
+            Fact::NetworkLost { id } => self.network_lost(&id),
             Fact::SandboxRemoved { id } => {
                 self.truth.sandboxes.remove(&id);
             }

@@ -76,6 +76,8 @@ pub(super) struct SandboxTruth {
     pub(super) is_late: bool,
     /// It was asked for before its pod was removed, and added again; or by an earlier life, from what the runtime had lost.
     pub(super) is_leftover: bool,
+    /// The runtime could not read its status, for a time at least.
+    pub(super) is_unreadable: bool,
 }
 
 /// A sandbox that was asked for.

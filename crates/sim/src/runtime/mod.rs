@@ -380,6 +380,36 @@ impl SimRuntime {
         self.lock().is_network_ready = is_ready;
     }
 
+    /// Takes the network namespace of a ready sandbox away, chosen by number. False when there is none.
+    pub fn lose_network(&self, number: usize) -> bool {
+        let lost = {
+            let mut state = self.lock();
+            let mut ready: Vec<_> = state
+                .sandboxes
+                .iter_mut()
+                .filter(|(_, sandbox)| sandbox.is_ready && !sandbox.uses_node_network())
+                .collect();
+            let place = number % ready.len().max(1);
+            ready.get_mut(place).map(|(id, sandbox)| {
+                sandbox.has_lost_network = true;
+                (*id).clone()
+            })
+        };
+        let Some(id) = lost else {
+            return false;
+        };
+        self.say(Actor::Scenario, format!("{id} loses its network namespace"));
+        self.happened(Fact::NetworkLost { id });
+        true
+    }
+
+    /// What lost its network namespace can be read and torn down again.
+    pub fn mend_networks(&self) {
+        for sandbox in self.lock().sandboxes.values_mut() {
+            sandbox.has_lost_network = false;
+        }
+    }
+
     pub fn set_has_events(&self, has_events: bool) {
         self.lock().has_events = has_events;
     }

@@ -143,6 +143,7 @@ impl RuntimeReader for SimRuntime {
                     format!("an error occurred when try to find sandbox \"{id}\": not found"),
                 ));
             };
+            sandbox.check_network("failed to get sandbox ip")?;
             Ok(v1::PodSandboxStatusResponse {
                 status: Some(sandbox.status(&id)),
                 containers_statuses: state

@@ -42,6 +42,8 @@ pub(super) struct Sandbox {
     pub(super) is_ready: bool,
     pub(super) created_at: i64,
     pub(super) ip: String,
+    /// Its network namespace was taken away, so that its status cannot be read and its network cannot be torn down.
+    pub(super) has_lost_network: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -213,6 +215,16 @@ fn namespaces(config: &v1::PodSandboxConfig) -> Option<&v1::NamespaceOption> {
 }
 
 impl Sandbox {
+    /// What containerd answers when it cannot look at the network namespace.
+    pub(super) fn check_network(&self, what: &str) -> Result<(), Failure> {
+        if !self.has_lost_network {
+            return Ok(());
+        }
+        Err(Failure::unknown(format!(
+            "{what}: check network namespace closed: remove netns: device or resource busy"
+        )))
+    }
+
     pub(super) fn uses_node_network(&self) -> bool {
         namespaces(&self.config).is_some_and(|options| options.network == v1::NamespaceMode::Node as i32)
     }

@@ -45,6 +45,7 @@ impl SimRuntime {
                 is_ready: true,
                 created_at: 0,
                 ip: String::new(),
+                has_lost_network: false,
             };
             let no_network = !state.is_network_ready && !sandbox.uses_node_network();
             if goes_on.is_err() || no_network {
@@ -96,7 +97,9 @@ impl SimRuntime {
             runtime.happened(Fact::SandboxStopped { id: id.to_owned() });
             runtime.emit(id, v1::ContainerEventType::ContainerStoppedEvent);
         }
-        Ok(())
+        let state = runtime.lock();
+        let sandbox = state.sandboxes.get(id);
+        sandbox.map_or(Ok(()), |sandbox| sandbox.check_network("failed to stop sandbox"))
     }
 
     fn forget_container(&self, id: &str) {

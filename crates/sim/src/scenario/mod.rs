@@ -66,6 +66,8 @@ pub enum Action {
         down: Duration,
     },
     LoseState,
+    /// A sandbox cannot be read or torn down until the calm.
+    LoseNetwork,
     CutEvents,
     /// Rubelet dies after this many further polls of its tasks, and comes back after a time.
     CrashRubelet {
@@ -121,6 +123,13 @@ impl Scenario {
             let at = dice.millis(500, limit_ms);
             let action = roll_action(dice);
             actions.push((at, action));
+        }
+        // By dice of their own, so that a seed without them is the run that it was.
+        let network = &mut dice.aside("networks");
+        if network.percent(15) {
+            for _ in 0..network.between(1, 3) {
+                actions.push((network.millis(2000, limit_ms), Action::LoseNetwork));
+            }
         }
         actions.sort_by_key(|(at, _)| *at);
         Self {

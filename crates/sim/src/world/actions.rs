@@ -163,6 +163,10 @@ impl World {
             }
             Action::RestartRuntime { down } => self.runtime.restart(down),
             Action::LoseState => self.runtime.lose_state(),
+            Action::LoseNetwork => {
+                let number = self.dice.below(1000);
+                self.runtime.lose_network(number);
+            }
             Action::CutEvents => self.runtime.cut_events(),
             Action::CrashRubelet { polls, down } => {
                 if self.rubelet.is_some() {

@@ -353,6 +353,7 @@ impl World {
             hanging_uid: self.hanging.clone(),
             ..Faults::calm()
         });
+        self.runtime.mend_networks();
         self.files.set_faults(FileFaults::default());
         self.cgroups.set_fail_percent(0);
         self.volumes.set_faults(VolumeFaults::default());

@@ -18,6 +18,7 @@ fn fates(known: &[(&str, PodFate)], sources_ready: bool) -> PodFates {
             .collect(),
         sources_ready,
         also_of_ended_pods: false,
+        unreadable_sandboxes: BTreeSet::new(),
     }
 }
 
