@@ -43,7 +43,7 @@ pub use settings::{AgentPorts, AgentSettings};
 
 use identity::Identities;
 use job::Shared;
-use observer::Observer;
+use observer::{LastList, Observer};
 use pods::{Inputs, Pods};
 use sources::{Merger, SourcePorts, SourceSettings, Sources};
 use supervisor::Supervisor;
@@ -59,12 +59,13 @@ const QUERY_BUFFER: usize = 64;
 pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::Receiver<String>) {
     let (supervisor, fatal) = Supervisor::new(Arc::clone(&ports.spawner));
     let (health_sender, health) = runtime_health::channel();
+    let last_list = LastList::default();
     supervisor.spawn(
         "runtime health",
-        runtime_health::watch_runtime(ports.clone(), health_sender),
+        runtime_health::watch_runtime(ports.clone(), health_sender, Arc::clone(&last_list)),
     );
     let (sighting_sender, sightings) = mpsc::channel(SIGHTING_BUFFER);
-    let (observer, observer_handle) = Observer::new(ports.clone(), sighting_sender);
+    let (observer, observer_handle) = Observer::new(ports.clone(), sighting_sender, last_list);
     supervisor.spawn("observer", observer.run());
     let Sources {
         sets,

@@ -1,16 +1,21 @@
 //! The runtime's own word on its health.
 //!
-//! Owns the check of `RuntimeReady` and `NetworkReady` every five seconds, more often while the runtime is down, and tells
-//! everybody through a watch. Nothing else makes the node unhealthy: a stuck pod is that pod's matter.
+//! Owns the check of `RuntimeReady` and `NetworkReady` every five seconds, more often while the runtime is down, and of when a
+//! list of everything last succeeded; both go out through a watch. Nothing else makes the node unhealthy: a stuck pod is that
+//! pod's matter.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rubelet_ports::within;
+use rubelet_model::RuntimeLists;
+use rubelet_model::runtime_report::LIST_THRESHOLD;
+use rubelet_ports::{Moment, within};
 use rubelet_resources::admission::RuntimeFeatures;
 use rubelet_wire::cri::v1;
 use tokio::sync::watch;
 
+use crate::observer::LastList;
 use crate::settings::AgentPorts;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -30,6 +35,8 @@ pub struct RuntimeHealth {
     pub silent_for: Option<Duration>,
     pub runtime_problem: Option<String>,
     pub network_problem: Option<String>,
+    /// Whether lists of everything succeed.
+    pub lists: RuntimeLists,
     /// What the runtime's handlers can do; empty for a runtime that does not tell.
     pub handlers: BTreeMap<String, HandlerFeatures>,
     /// What the runtime as a whole can do; unknown until it has answered.
@@ -49,12 +56,13 @@ impl RuntimeHealth {
             silent_for: Some(Duration::ZERO),
             runtime_problem: Some("the container runtime has not answered yet".to_owned()),
             network_problem: Some("the container runtime has not answered yet".to_owned()),
+            lists: RuntimeLists::Fresh,
             handlers: BTreeMap::new(),
             features: None,
         }
     }
 
-    fn of(answer: v1::StatusResponse) -> Self {
+    fn of(answer: v1::StatusResponse, lists: RuntimeLists) -> Self {
         let features = answer.features.unwrap_or_default();
         let status = answer.status.unwrap_or_default();
         let handlers = answer.runtime_handlers.into_iter().map(|handler| {
@@ -67,6 +75,7 @@ impl RuntimeHealth {
         });
         Self {
             silent_for: None,
+            lists,
             handlers: handlers.collect(),
             features: Some(RuntimeFeatures {
                 supplemental_groups_policy: features.supplemental_groups_policy,
@@ -79,13 +88,14 @@ impl RuntimeHealth {
     }
 
     /// No answer says nothing new about the network.
-    fn without_answer(problem: String, waited: Duration, before: &Self) -> Self {
+    fn without_answer(problem: String, waited: Duration, before: &Self, lists: RuntimeLists) -> Self {
         // Told once: whoever wants to know for how long counts from there.
         let silent_for = before.silent_for.filter(|_| before.features.is_some());
         Self {
             silent_for: Some(silent_for.unwrap_or(waited)),
             runtime_problem: Some(problem),
             network_problem: before.network_problem.clone(),
+            lists,
             handlers: before.handlers.clone(),
             features: before.features,
         }
@@ -112,8 +122,13 @@ pub(crate) fn channel() -> (watch::Sender<RuntimeHealth>, watch::Receiver<Runtim
 }
 
 /// Checks until nobody listens any more.
-pub(crate) async fn watch_runtime(ports: AgentPorts, health: watch::Sender<RuntimeHealth>) {
+pub(crate) async fn watch_runtime(
+    ports: AgentPorts,
+    health: watch::Sender<RuntimeHealth>,
+    last_list: LastList,
+) {
     let mut down_pause = DOWN_PAUSE;
+    let started = ports.clock.moment();
     while !health.is_closed() {
         let asked = ports.clock.moment();
         let answer = within(
@@ -124,10 +139,15 @@ pub(crate) async fn watch_runtime(ports: AgentPorts, health: watch::Sender<Runti
         .await;
         let before = health.borrow().clone();
         let waited = ports.clock.moment().since(asked);
+        let last = match last_list.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Moment::from_start(Duration::from_nanos(nanos))),
+        };
+        let lists = list_health(started, last, ports.clock.moment(), before.lists);
         let now = match answer {
-            Ok(Ok(answer)) => RuntimeHealth::of(answer),
-            Ok(Err(error)) => RuntimeHealth::without_answer(error.to_string(), waited, &before),
-            Err(elapsed) => RuntimeHealth::without_answer(elapsed.to_string(), waited, &before),
+            Ok(Ok(answer)) => RuntimeHealth::of(answer, lists),
+            Ok(Err(error)) => RuntimeHealth::without_answer(error.to_string(), waited, &before, lists),
+            Err(elapsed) => RuntimeHealth::without_answer(elapsed.to_string(), waited, &before, lists),
         };
         log_change(&before, &now);
         let pause = if now.runtime_problem.is_none() && now.network_problem.is_none() {
@@ -147,7 +167,34 @@ pub(crate) async fn watch_runtime(ports: AgentPorts, health: watch::Sender<Runti
     }
 }
 
+/// What the age of the last list means. One that is overdue stays reported as it was first: the reader counts on from there.
+fn list_health(started: Moment, last: Option<Moment>, now: Moment, before: RuntimeLists) -> RuntimeLists {
+    let age = now.since(last.unwrap_or(started));
+    match (last, before) {
+        _ if age <= LIST_THRESHOLD => RuntimeLists::Fresh,
+        (None, _) => RuntimeLists::Never,
+        (Some(_), RuntimeLists::Overdue { already }) if already <= age => before,
+        (Some(_), RuntimeLists::Fresh | RuntimeLists::Never | RuntimeLists::Overdue { .. }) => {
+            RuntimeLists::Overdue { already: age }
+        }
+    }
+}
+
 fn log_change(before: &RuntimeHealth, now: &RuntimeHealth) {
+    match (before.lists, now.lists) {
+        (RuntimeLists::Fresh, RuntimeLists::Never | RuntimeLists::Overdue { .. }) => tracing::error!(
+            "The container runtime has not listed its pods for 3 minutes; the node is not ready until it does. \
+             Look at the runtime's log, and restart it if it hangs"
+        ),
+        (RuntimeLists::Never | RuntimeLists::Overdue { .. }, RuntimeLists::Fresh) => {
+            tracing::info!("The container runtime lists its pods again");
+        }
+        (RuntimeLists::Fresh, RuntimeLists::Fresh)
+        | (
+            RuntimeLists::Never | RuntimeLists::Overdue { .. },
+            RuntimeLists::Never | RuntimeLists::Overdue { .. },
+        ) => {}
+    }
     let pairs = [
         (RUNTIME_READY, &before.runtime_problem, &now.runtime_problem),
         (NETWORK_READY, &before.network_problem, &now.network_problem),
@@ -205,5 +252,29 @@ pub(crate) fn user_namespace_problem(
         Some(_) => Some(problem),
         None if health.handlers.is_empty() => Some(problem),
         None => Some(format!("{problem}: the handler {handler:?} is not known")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_overdue_after_three_minutes() {
+        let at = |seconds: u64| Moment::from_start(Duration::from_secs(seconds));
+        let overdue = |seconds: u64| RuntimeLists::Overdue {
+            already: Duration::from_secs(seconds),
+        };
+        let check = |last: Option<u64>, now: u64, before: RuntimeLists, expected: RuntimeLists| {
+            assert_eq!(list_health(at(10), last.map(at), at(now), before), expected);
+        };
+        check(None, 190, RuntimeLists::Fresh, RuntimeLists::Fresh);
+        check(None, 191, RuntimeLists::Fresh, RuntimeLists::Never);
+        check(Some(100), 280, RuntimeLists::Fresh, RuntimeLists::Fresh);
+        check(Some(100), 285, RuntimeLists::Fresh, overdue(185));
+        // Said once, until a list succeeds; a later silence is another one.
+        check(Some(100), 500, overdue(185), overdue(185));
+        check(Some(495), 500, overdue(185), RuntimeLists::Fresh);
+        check(Some(100), 285, overdue(186), overdue(185));
     }
 }

@@ -24,5 +24,5 @@ pub use duration::GoDuration;
 pub use go_json::go_json;
 pub use pressure::Pressure;
 pub use quantity::Quantity;
-pub use runtime_report::{HandlerAbilities, RuntimeAbilities, RuntimeContact, RuntimeReport};
+pub use runtime_report::{HandlerAbilities, RuntimeAbilities, RuntimeContact, RuntimeLists, RuntimeReport};
 pub use time::Timestamp;

@@ -13,6 +13,7 @@ pub struct RuntimeReport {
     pub runtime_problem: Option<String>,
     /// Why its network is not ready: `container runtime network not ready: ...`.
     pub network_problem: Option<String>,
+    pub lists: RuntimeLists,
     /// `None` until the runtime has answered once.
     pub abilities: Option<RuntimeAbilities>,
 }
@@ -28,6 +29,21 @@ pub enum RuntimeContact {
     Silent {
         already: Duration,
     },
+}
+
+/// A node on which no list of all sandboxes and containers has succeeded for this long is not ready.
+pub const LIST_THRESHOLD: Duration = Duration::from_secs(180);
+
+/// Whether lists of all sandboxes and containers succeed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RuntimeLists {
+    /// The last one is younger than [`LIST_THRESHOLD`].
+    #[default]
+    Fresh,
+    /// None has succeeded since the start, which is longer ago than that.
+    Never,
+    /// `already` is how long ago the last one began when this was reported.
+    Overdue { already: Duration },
 }
 
 /// What the runtime can do.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join3;
 use k8s_openapi::api::core::v1::ContainerImage;
-use rubelet_model::{RuntimeContact, RuntimeReport};
+use rubelet_model::{RuntimeContact, RuntimeLists, RuntimeReport};
 use rubelet_ports::{HostAddresses, Moment, within};
 use tokio::sync::watch;
 
@@ -53,7 +53,7 @@ impl<T> Kept<T> {
     }
 }
 
-/// Since when the runtime is silent, and how long it had been when that was told.
+/// Since when the runtime is silent, or lists nothing, and how long it had been when that was told.
 #[derive(Clone, Copy)]
 struct Silence {
     since: Moment,
@@ -67,6 +67,8 @@ pub(crate) struct FactReader {
     addresses: Kept<HostAddresses>,
     runtime_version: Option<String>,
     silence: Option<Silence>,
+    /// The same for its lists.
+    list_silence: Option<Silence>,
     complaint: Complaint,
 }
 
@@ -83,6 +85,7 @@ impl FactReader {
             addresses: Kept::default(),
             runtime_version: None,
             silence: Some(silence),
+            list_silence: None,
             complaint: Complaint::default(),
         }
     }
@@ -128,12 +131,20 @@ impl FactReader {
                 self.silence.get_or_insert_with(|| begins(already));
             }
         }
-        let silent_for = self
-            .silence
-            .map(|silence| now.since(silence.since) + silence.before);
+        match report.lists {
+            RuntimeLists::Fresh | RuntimeLists::Never => self.list_silence = None,
+            RuntimeLists::Overdue { already } => {
+                self.list_silence.get_or_insert_with(|| begins(already));
+            }
+        }
+        let lasts = |silence: Option<Silence>| {
+            let lasts = silence.map(|silence| now.since(silence.since) + silence.before);
+            lasts.unwrap_or_default()
+        };
         RuntimeFacts {
             report,
-            silent_for: silent_for.unwrap_or_default(),
+            silent_for: lasts(self.silence),
+            unlisted_for: lasts(self.list_silence),
         }
     }
 

@@ -203,6 +203,7 @@ fn runtime_report(health: &RuntimeHealth) -> RuntimeReport {
         contact,
         runtime_problem: health.runtime_problem.clone().filter(|_| answered),
         network_problem: health.network_problem.clone(),
+        lists: health.lists,
         abilities: health.features.map(|features| RuntimeAbilities {
             handlers: health
                 .handlers

@@ -38,7 +38,7 @@ impl ObserverMetrics {
             )?,
             last_relist: meters.gauge(
                 "kubelet_pleg_last_seen_seconds",
-                "[ALPHA] When the runtime was last asked for everything, in seconds since 1970.",
+                "[ALPHA] When the last list of everything that succeeded began, in seconds since 1970.",
             )?,
             looks: meters.histogram(
                 "kubelet_pleg_pod_relist_duration_seconds",

@@ -4,10 +4,14 @@
 //! by a list of everything as safety net. An event carries no state: it only says which pod to look at. A pod whose look
 //! hangs or fails keeps its last observation and delays nobody else.
 
+mod handle;
 mod inspect;
+mod relist;
+mod stream;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -15,17 +19,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, PodUid};
 use rubelet_ports::{EventStream, Moment, RuntimeError, RuntimeErrorKind, within};
-use rubelet_wire::cri::v1;
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::settings::AgentPorts;
-use inspect::{Listed, differs, group_by_pod, inspect, list_pod};
+use handle::{Look, Request};
+pub(crate) use handle::ObserverHandle;
+use inspect::{Listed, inspect, list_pod};
+use stream::STREAM_RETRY;
 
-/// How often everything is listed while no stream of events is open.
-const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
-/// How often while one is.
-const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
 /// Pods that are looked at at the same time.
 const LOOKS_IN_FLIGHT: usize = 16;
 /// A look that takes longer waits for something else than its turn at the runtime, and others need not wait for it.
@@ -34,41 +35,10 @@ const SLOW_LOOK: Duration = Duration::from_secs(2);
 const SLOW_LOOKS_IN_FLIGHT: usize = 128;
 /// What a look at one pod may take. The runtime's own deadlines are longer; here a stuck pod only loses its turn.
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
-/// What a list of everything may take.
-const RELIST_LIMIT: Duration = Duration::from_secs(30);
-/// The pause before the stream of events is opened again, doubling.
-const STREAM_RETRY: Duration = Duration::from_secs(1);
-const STREAM_RETRY_MAX: Duration = Duration::from_secs(60);
 /// The pause before a look that failed is tried again, whoever else may ask for one.
 const LOOK_RETRY: Duration = Duration::from_secs(1);
-/// How long a question about everything waits for pods that are being looked at.
-const ALL_PATIENCE: Duration = Duration::from_secs(5);
-/// A runtime that has no events may get them with an update.
-const STREAM_RETRY_UNIMPLEMENTED: Duration = Duration::from_secs(60);
 /// Requests that wait to be read.
 const REQUEST_BUFFER: usize = 256;
-
-type Look = Result<Arc<PodObservation>, RuntimeError>;
-
-enum Request {
-    /// A look that began at `after` or later.
-    Look {
-        uid: PodUid,
-        after: Moment,
-        reply: oneshot::Sender<Look>,
-    },
-    /// A job works on the pod and looks for itself: hints about it can wait.
-    Busy {
-        uid: PodUid,
-    },
-    Idle {
-        uid: PodUid,
-    },
-    /// Everything, after a new list.
-    All {
-        reply: oneshot::Sender<Result<Vec<Arc<PodObservation>>, RuntimeError>>,
-    },
-}
 
 /// What the observer tells of itself.
 pub(crate) enum Sighting {
@@ -83,57 +53,6 @@ pub(crate) enum Sighting {
     },
     /// Everything that the runtime has was told once.
     FirstListDone,
-}
-
-/// Talks to the observer.
-#[derive(Clone)]
-pub(crate) struct ObserverHandle {
-    requests: mpsc::Sender<Request>,
-}
-
-impl ObserverHandle {
-    /// The pod as it was at `after` or later.
-    pub(crate) async fn look(&self, uid: &PodUid, after: Moment) -> Look {
-        let (reply, answer) = oneshot::channel();
-        let request = Request::Look {
-            uid: uid.clone(),
-            after,
-            reply,
-        };
-        if self.requests.send(request).await.is_err() {
-            return Err(gone());
-        }
-        answer.await.unwrap_or_else(|_| Err(gone()))
-    }
-
-    pub(crate) async fn busy(&self, uid: &PodUid) {
-        // An observer that is gone takes the agent with it.
-        let _ = self.requests.send(Request::Busy { uid: uid.clone() }).await;
-    }
-
-    /// The end of what [`Self::busy`] told of. The answer is what is left to wait for when there is no room at once.
-    pub(crate) fn idle(&self, uid: &PodUid) -> Option<BoxFuture<'static, ()>> {
-        let request = Request::Idle { uid: uid.clone() };
-        match self.requests.try_send(request) {
-            Ok(()) | Err(TrySendError::Closed(_)) => None,
-            Err(TrySendError::Full(request)) => {
-                let requests = self.requests.clone();
-                Some(async move { requests.send(request).map(|_| ()).await }.boxed())
-            }
-        }
-    }
-
-    pub(crate) async fn all(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
-        let (reply, answer) = oneshot::channel();
-        if self.requests.send(Request::All { reply }).await.is_err() {
-            return Err(gone());
-        }
-        answer.await.unwrap_or_else(|_| Err(gone()))
-    }
-}
-
-fn gone() -> RuntimeError {
-    RuntimeError::new("observe", "", RuntimeErrorKind::Cancelled, "rubelet is stopping")
 }
 
 struct Entry {
@@ -162,6 +81,8 @@ enum Done {
     },
     Relist {
         began: Moment,
+        /// The same on the wall clock.
+        began_at: Timestamp,
         result: Result<BTreeMap<PodUid, Listed>, RuntimeError>,
     },
     /// It is time to open the stream of events again.
@@ -216,10 +137,18 @@ pub(crate) struct Observer {
     stream_works: bool,
     /// When the last list of everything began.
     relisted_at: Option<Moment>,
+    last_list: LastList,
 }
 
+/// When the last list of everything that succeeded began, in nanoseconds of the clock's moments; zero before the first.
+pub(crate) type LastList = Arc<AtomicU64>;
+
 impl Observer {
-    pub(crate) fn new(ports: AgentPorts, sightings: mpsc::Sender<Sighting>) -> (Self, ObserverHandle) {
+    pub(crate) fn new(
+        ports: AgentPorts,
+        sightings: mpsc::Sender<Sighting>,
+        last_list: LastList,
+    ) -> (Self, ObserverHandle) {
         let (sender, requests) = mpsc::channel(REQUEST_BUFFER);
         let observer = Self {
             ports,
@@ -250,6 +179,7 @@ impl Observer {
             stream_retry: STREAM_RETRY,
             stream_works: false,
             relisted_at: None,
+            last_list,
         };
         (observer, ObserverHandle { requests: sender })
     }
@@ -285,14 +215,6 @@ impl Observer {
             if std::mem::take(&mut self.is_tick_stale) {
                 tick = self.ports.clock.sleep(self.relist_interval());
             }
-        }
-    }
-
-    fn relist_interval(&self) -> Duration {
-        if self.stream_works && self.is_list_fresh {
-            RELIST_WITH_EVENTS
-        } else {
-            RELIST_WITHOUT_EVENTS
         }
     }
 
@@ -428,53 +350,6 @@ impl Observer {
         .boxed()
     }
 
-    /// Lists everything as it is from now on.
-    fn relist_anew(&mut self) {
-        if self.relisting {
-            self.relist_again = true;
-        } else {
-            self.relist();
-        }
-    }
-
-    fn relist(&mut self) {
-        if self.relisting {
-            return;
-        }
-        self.relisting = true;
-        self.count_relist();
-        let ports = self.ports.clone();
-        let list = async move {
-            let began = ports.clock.moment();
-            let lists = futures_util::future::try_join(
-                ports.runtime_reader.list_pod_sandboxes(None),
-                ports.runtime_reader.list_containers(None),
-            );
-            let result = match within(ports.clock.as_ref(), RELIST_LIMIT, lists).await {
-                Ok(result) => result.map(|(sandboxes, containers)| group_by_pod(sandboxes, containers)),
-                Err(elapsed) => Err(RuntimeError::new(
-                    "list pods",
-                    "",
-                    RuntimeErrorKind::DeadlineExceeded,
-                    &elapsed.to_string(),
-                )),
-            };
-            let took = ports.clock.moment().since(began);
-            ports.metrics.observer.relists.observe(took.as_secs_f64());
-            Done::Relist { began, result }
-        };
-        self.running.push(list.boxed());
-    }
-
-    fn count_relist(&mut self) {
-        let (clock, metrics) = (&self.ports.clock, &self.ports.metrics.observer);
-        let now = clock.moment();
-        if let Some(last) = self.relisted_at.replace(now) {
-            metrics.relist_intervals.observe(now.since(last).as_secs_f64());
-        }
-        metrics.last_relist.set(clock.now().unix_seconds());
-    }
-
     async fn finished(&mut self, done: Done) {
         match done {
             Done::Look { uid, began, result } => {
@@ -484,8 +359,15 @@ impl Observer {
                 }
                 self.looked(uid, began, result).await;
             }
-            Done::Relist { began, result } => {
+            Done::Relist {
+                began,
+                began_at,
+                result,
+            } => {
                 self.relisting = false;
+                if result.is_ok() {
+                    self.note_list(began, began_at);
+                }
                 self.relisted(began, result).await;
                 if std::mem::take(&mut self.relist_again) {
                     self.relist();
@@ -570,61 +452,6 @@ impl Observer {
         observation
     }
 
-    async fn relisted(&mut self, began: Moment, result: Result<BTreeMap<PodUid, Listed>, RuntimeError>) {
-        let pods = match result {
-            Ok(pods) => pods,
-            Err(error) => {
-                for waiter in self.all_waiters.drain(..) {
-                    let _ = waiter.send(Err(error.clone()));
-                }
-                tracing::debug!(%error, "The runtime does not list its pods");
-                self.is_list_fresh = false;
-                self.is_tick_stale = true;
-                return;
-            }
-        };
-        self.is_list_fresh = true;
-        let first = self.listed_at.is_none();
-        self.listed_at = Some(began);
-        if first {
-            self.tell_living(&pods).await;
-        } else {
-            // Nobody saw them, so that nobody would miss them.
-            let gone: Vec<PodUid> = self
-                .owed
-                .keys()
-                .filter(|uid| !pods.contains_key(uid))
-                .cloned()
-                .collect();
-            gone.into_iter().for_each(|uid| self.look_or_remember(uid, began));
-        }
-        if !self.all_waiters.is_empty() {
-            let clock = Arc::clone(&self.ports.clock);
-            let patience = async move { clock.sleep(ALL_PATIENCE).await };
-            self.running
-                .push(patience.map(|()| Done::AllPatienceOver).boxed());
-        }
-        let mut changed: Vec<PodUid> = pods
-            .iter()
-            .filter(|(uid, listed)| {
-                self.pods
-                    .get(uid)
-                    .is_none_or(|entry| entry.looked_at < began && differs(listed, &entry.observation))
-            })
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        let vanished = self.pods.iter().filter(|(uid, entry)| {
-            entry.looked_at < began && !pods.contains_key(uid) && !entry.observation.is_empty()
-        });
-        changed.extend(vanished.map(|(uid, _)| uid.clone()));
-        for uid in changed {
-            if first {
-                self.first_looks.insert(uid.clone());
-            }
-            self.look_or_remember(uid, began);
-        }
-    }
-
     /// A job looks at its pod itself, so that a hint about it waits for the job's end.
     fn look_or_remember(&mut self, uid: PodUid, hinted_at: Moment) {
         if self.busy.contains_key(&uid) {
@@ -632,143 +459,6 @@ impl Observer {
         } else {
             self.enqueue(uid);
         }
-    }
-
-    /// Who holds which name must not wait for a look that may hang.
-    async fn tell_living(&mut self, pods: &BTreeMap<PodUid, Listed>) {
-        let living: Vec<(String, String, PodUid)> = pods
-            .iter()
-            .filter(|(_, listed)| listed.lives())
-            .map(|(uid, listed)| (listed.name.clone(), listed.namespace.clone(), uid.clone()))
-            .collect();
-        let owed = living.iter().cloned();
-        self.owed
-            .extend(owed.map(|(name, namespace, uid)| (uid, (name, namespace))));
-        let _ = self
-            .sightings
-            .send(Sighting::Living {
-                living,
-                listed: pods.keys().cloned().collect(),
-            })
-            .await;
-    }
-
-    async fn tell_first_list(&mut self) {
-        if self.listed_at.is_some() && !self.first_list_told && self.first_looks.is_empty() {
-            self.first_list_told = true;
-            let _ = self.sightings.send(Sighting::FirstListDone).await;
-        }
-    }
-
-    fn answer_all(&mut self) {
-        if !self.relisting && self.queue.is_empty() && self.looking.is_empty() {
-            self.answer_all_now();
-        }
-    }
-
-    fn answer_all_now(&mut self) {
-        if self.all_waiters.is_empty() {
-            return;
-        }
-        let all: Vec<_> = self
-            .pods
-            .values()
-            .map(|entry| Arc::clone(&entry.observation))
-            .filter(|observation| !observation.is_empty())
-            .collect();
-        for waiter in self.all_waiters.drain(..) {
-            let _ = waiter.send(Ok(all.clone()));
-        }
-    }
-
-    fn open_stream(&mut self) {
-        self.stream = Some(self.ports.runtime_reader.container_events());
-        self.stream_opened_at = self.ports.clock.moment();
-    }
-
-    /// A runtime without events says so at once; a stream that is still open has them.
-    fn judge_stream(&mut self) {
-        let open_for = self.ports.clock.moment().since(self.stream_opened_at);
-        if self.stream.is_some() && !self.stream_works && open_for >= RELIST_WITHOUT_EVENTS {
-            self.stream_works = true;
-            self.ports.metrics.observer.streams.inc();
-            tracing::info!("The runtime tells of container events; lists are a safety net now");
-        }
-    }
-
-    fn event(&mut self, event: Option<Result<v1::ContainerEventResponse, RuntimeError>>) {
-        match event {
-            Some(Ok(event)) => {
-                let sent_at = Timestamp::from_unix_nanos(event.created_at);
-                let delay = self.ports.clock.now().since(sent_at);
-                self.ports
-                    .metrics
-                    .observer
-                    .event_delays
-                    .observe(delay.as_secs_f64());
-                self.stream_retry = STREAM_RETRY;
-                self.hint(&event);
-            }
-            Some(Err(error)) if error.kind() == RuntimeErrorKind::Unimplemented => {
-                self.ports.metrics.observer.stream_errors.inc();
-                if self.stream_retry != STREAM_RETRY_UNIMPLEMENTED {
-                    tracing::info!("The runtime has no container events; pods are listed every second");
-                }
-                self.stream_ended(STREAM_RETRY_UNIMPLEMENTED);
-            }
-            Some(Err(error)) => {
-                self.ports.metrics.observer.stream_errors.inc();
-                tracing::debug!(%error, "The stream of container events broke");
-                self.stream_ended((self.stream_retry * 2).min(STREAM_RETRY_MAX));
-            }
-            None => self.stream_ended((self.stream_retry * 2).min(STREAM_RETRY_MAX)),
-        }
-    }
-
-    fn stream_ended(&mut self, next_retry: Duration) {
-        self.stream = None;
-        if self.stream_works {
-            self.stream_works = false;
-            tracing::info!("The runtime tells of no container events any more; pods are listed every second");
-            // What happened since the last event is not known.
-            self.is_tick_stale = true;
-            self.relist_anew();
-        }
-        let pause = self.stream_retry;
-        self.stream_retry = next_retry;
-        let clock = Arc::clone(&self.ports.clock);
-        self.running.push(
-            async move { clock.sleep(pause).await }
-                .map(|()| Done::StreamRetry)
-                .boxed(),
-        );
-    }
-
-    fn hint(&mut self, event: &v1::ContainerEventResponse) {
-        let uid = event
-            .pod_sandbox_status
-            .as_ref()
-            .and_then(|status| status.metadata.as_ref())
-            .map(|metadata| PodUid::new(metadata.uid.clone()))
-            .filter(|uid| !uid.is_empty());
-        let Some(uid) = uid else {
-            // Nobody can say which pod it is about.
-            return self.relist_anew();
-        };
-        if self.is_old_news(&uid, event.created_at) {
-            return;
-        }
-        let now = self.ports.clock.moment();
-        self.look_or_remember(uid, now);
-    }
-
-    /// Whether a look began after the event. A clock that was set back makes the comparison worthless.
-    fn is_old_news(&self, uid: &PodUid, event_unix_nanos: i64) -> bool {
-        let now = self.ports.clock.now();
-        self.pods.get(uid).is_some_and(|entry| {
-            let seen_at = entry.observation.observed_at;
-            seen_at <= now && event_unix_nanos < seen_at.unix_nanos()
-        })
     }
 }
 

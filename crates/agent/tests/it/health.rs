@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rubelet_model::RuntimeLists;
 use rubelet_ports::{PodView, RuntimeErrorKind};
 use serde_json::json;
 
@@ -141,4 +142,55 @@ fn a_question_has_an_answer_when_the_runtime_has_none() {
     );
     assert!(bed.elapsed() - asked < seconds(15));
     assert_eq!(bed.pods(), []);
+}
+
+/// Lists of everything fail while the runtime says that it is well.
+#[test]
+fn a_runtime_that_lists_nothing_is_unhealthy_after_three_minutes() {
+    let mut bed = Bed::started();
+    bed.put_and_wait(&PodText::new("web", &[]));
+    bed.pass(seconds(20));
+    let lists =
+        |bed: &mut Bed| bed.ask(|handle| Box::pin(async move { handle.runtime_health().borrow().lists }));
+    let last_seen = |bed: &Bed| {
+        let family = bed.registry.gather();
+        let family = family
+            .iter()
+            .find(|one| one.name() == "kubelet_pleg_last_seen_seconds");
+        family.map_or(0.0, |family| family.get_metric()[0].get_gauge().get_value())
+    };
+    // The line names the filter of a list: the garbage collector's and those of single pods go on.
+    bed.line.hang_whole_lists(true);
+    let hung = bed.elapsed();
+    let seen = last_seen(&bed);
+    assert!(seen > 0.0);
+    bed.pass(seconds(160));
+    assert_eq!(lists(&mut bed), RuntimeLists::Fresh);
+    bed.wait("the lists are overdue", seconds(40), |bed| {
+        matches!(lists(bed), RuntimeLists::Overdue { .. })
+    });
+    assert!(bed.elapsed() - hung > seconds(170));
+    assert_eq!(last_seen(&bed), seen, "a list that did not come counts as seen");
+    // Jobs go on: a look at one pod still works.
+    bed.put_and_wait(&PodText::new("late", &[]));
+
+    bed.line.hang_whole_lists(false);
+    bed.wait("the lists are fresh", seconds(60), |bed| {
+        lists(bed) == RuntimeLists::Fresh
+    });
+    assert!(last_seen(&bed) > seen);
+}
+
+/// One pod whose look hangs degrades itself alone.
+#[test]
+fn one_hanging_pod_leaves_the_lists_fresh() {
+    let mut bed = Bed::started();
+    bed.put_and_wait(&PodText::new("stuck", &[]));
+    bed.line
+        .fault("ContainerStatus", "stuck/main", Fault::Hang, usize::MAX);
+    bed.line.fault("ListContainers", "stuck", Fault::Hang, usize::MAX);
+    bed.runtime.crash_container(0, 1);
+    bed.pass(seconds(400));
+    let lists = bed.ask(|handle| Box::pin(async move { handle.runtime_health().borrow().lists }));
+    assert_eq!(lists, RuntimeLists::Fresh);
 }

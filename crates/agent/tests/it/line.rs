@@ -62,6 +62,7 @@ struct State {
     /// What sandboxes were asked for with.
     sandboxes: Vec<(String, v1::PodSandboxConfig, String)>,
     streams_refused: bool,
+    hangs_whole_lists: bool,
     injected: Option<Injected>,
 }
 
@@ -101,6 +102,11 @@ impl Line {
     /// Streams of events cannot be opened.
     pub(crate) fn refuse_streams(&self, refuse: bool) {
         self.state.lock().unwrap().streams_refused = refuse;
+    }
+
+    /// Lists of everything get no answer.
+    pub(crate) fn hang_whole_lists(&self, hang: bool) {
+        self.state.lock().unwrap().hangs_whole_lists = hang;
     }
 
     /// Sends an event that the runtime did not send.
@@ -182,6 +188,10 @@ impl Line {
             about: about.to_owned(),
             grace_seconds,
         });
+        let is_list = matches!(method, "ListPodSandbox" | "ListContainers");
+        if state.hangs_whole_lists && is_list && about.is_empty() {
+            return Some(Fault::Hang);
+        }
         let rule = state.rules.iter_mut().find(|rule| {
             rule.method == method && rule.left > 0 && (rule.about.is_empty() || rule.about == about)
         })?;

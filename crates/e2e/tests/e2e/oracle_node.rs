@@ -262,8 +262,10 @@ fn our_facts(question: &Value) -> StatusFacts {
                     supplemental_groups_policy: Some(question["groupsPolicy"] == true),
                     ..RuntimeAbilities::default()
                 }),
+                ..RuntimeReport::default()
             },
             silent_for: Duration::from_secs(60),
+            unlisted_for: Duration::ZERO,
         },
         runtime_version: Some(runtime_version(
             "containerd",

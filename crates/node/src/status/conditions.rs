@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use rubelet_model::{Pressure, RuntimeContact, RuntimeReport};
+use rubelet_model::runtime_report::LIST_THRESHOLD;
+use rubelet_model::{GoDuration, Pressure, RuntimeContact, RuntimeLists, RuntimeReport};
 
 /// The runtime may be silent for this long before the node is not ready.
 pub(crate) const RUNTIME_GRACE: Duration = Duration::from_secs(30);
@@ -23,6 +24,8 @@ const UNKNOWN_NETWORK: &str = "network state unknown";
 pub struct RuntimeFacts {
     pub report: RuntimeReport,
     pub silent_for: Duration,
+    /// How long ago its last list of everything began, where that is too long ago.
+    pub unlisted_for: Duration,
 }
 
 /// One of the three pressures.
@@ -198,8 +201,12 @@ pub(crate) fn is_ready(conditions: Option<&Vec<NodeCondition>>) -> bool {
 pub(super) fn runtime_problems(facts: &RuntimeFacts) -> Option<Vec<String>> {
     let report = &facts.report;
     let network = report.network_problem.clone();
+    let lists = list_problem(facts);
     match report.contact {
-        RuntimeContact::Answers => Some(report.runtime_problem.iter().cloned().chain(network).collect()),
+        RuntimeContact::Answers => {
+            let runtime = report.runtime_problem.clone();
+            Some(lists.into_iter().chain(runtime).chain(network).collect())
+        }
         RuntimeContact::Unknown | RuntimeContact::Silent { .. } if facts.silent_for < RUNTIME_GRACE => None,
         RuntimeContact::Unknown | RuntimeContact::Silent { .. } if report.abilities.is_none() => Some(vec![
             UNCHECKED.to_owned(),
@@ -207,9 +214,23 @@ pub(super) fn runtime_problems(facts: &RuntimeFacts) -> Option<Vec<String>> {
         ]),
         RuntimeContact::Unknown | RuntimeContact::Silent { .. } => {
             let down = "container runtime is down".to_owned();
-            Some([down].into_iter().chain(network).collect())
+            Some([down].into_iter().chain(lists).chain(network).collect())
         }
     }
+}
+
+fn list_problem(facts: &RuntimeFacts) -> Option<String> {
+    let text = match facts.report.lists {
+        RuntimeLists::Fresh => return None,
+        RuntimeLists::Never => "pleg has yet to be successful".to_owned(),
+        RuntimeLists::Overdue { .. } => {
+            let go =
+                |time: Duration| GoDuration::from_secs(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
+            let (ago, threshold) = (go(facts.unlisted_for), go(LIST_THRESHOLD));
+            format!("pleg was last seen active {ago} ago; threshold is {threshold}")
+        }
+    };
+    Some(format!("PLEG is not healthy: {text}"))
 }
 
 /// One problem stands alone, several in brackets; each once.
@@ -347,8 +368,10 @@ mod tests {
                         network_problem: answered.then(|| "net".to_owned()),
                         abilities: answered.then(RuntimeAbilities::default),
                         runtime_problem: answered.then(|| "run".to_owned()),
+                        lists: RuntimeLists::Fresh,
                     },
                     silent_for: Duration::from_secs(silent_seconds),
+                    unlisted_for: Duration::ZERO,
                 };
                 let problems = runtime_problems(&facts);
                 let expected = expected.map(|all| all.iter().map(ToString::to_string).collect());
@@ -369,5 +392,43 @@ mod tests {
         check(silent(), true, 29, None);
         check(silent(), true, 30, Some(&["container runtime is down", "net"]));
         check(silent(), false, 31, Some(&[UNCHECKED, UNKNOWN_NETWORK]));
+    }
+
+    #[test]
+    fn lists_that_fail_are_a_problem_of_their_own() {
+        let check = |contact: RuntimeContact, lists: RuntimeLists, expected: &[&str]| {
+            let facts = RuntimeFacts {
+                report: RuntimeReport {
+                    contact,
+                    network_problem: Some("net".to_owned()),
+                    abilities: Some(RuntimeAbilities::default()),
+                    runtime_problem: Some("run".to_owned()),
+                    lists,
+                },
+                silent_for: Duration::from_secs(60),
+                unlisted_for: Duration::from_millis(185_500),
+            };
+            assert_eq!(
+                runtime_problems(&facts).unwrap_or_default(),
+                expected,
+                "{facts:?}"
+            );
+        };
+        let already = Duration::from_secs(181);
+        let overdue = "PLEG is not healthy: pleg was last seen active 3m5s ago; threshold is 3m0s";
+        let lists = RuntimeLists::Overdue { already };
+        check(RuntimeContact::Answers, RuntimeLists::Fresh, &["run", "net"]);
+        check(RuntimeContact::Answers, lists, &[overdue, "run", "net"]);
+        check(
+            RuntimeContact::Silent { already },
+            lists,
+            &["container runtime is down", overdue, "net"],
+        );
+        let never = "PLEG is not healthy: pleg has yet to be successful";
+        check(
+            RuntimeContact::Answers,
+            RuntimeLists::Never,
+            &[never, "run", "net"],
+        );
     }
 }

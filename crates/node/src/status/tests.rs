@@ -93,8 +93,10 @@ fn facts() -> StatusFacts {
                     supplemental_groups_policy: Some(true),
                     ..RuntimeAbilities::default()
                 }),
+                ..RuntimeReport::default()
             },
             silent_for: Duration::ZERO,
+            unlisted_for: Duration::ZERO,
         },
         runtime_version: Some("containerd://2.4.0".to_owned()),
         images: Some(vec![ContainerImage {

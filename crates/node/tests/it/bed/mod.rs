@@ -162,6 +162,7 @@ pub(crate) fn good_runtime() -> RuntimeReport {
             supplemental_groups_policy: Some(true),
             ..RuntimeAbilities::default()
         }),
+        ..RuntimeReport::default()
     }
 }
 

@@ -1,0 +1,82 @@
+//! Talking to the observer.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use rubelet_model::observation::{PodObservation, PodUid};
+use rubelet_ports::{Moment, RuntimeError, RuntimeErrorKind};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+pub(super) type Look = Result<Arc<PodObservation>, RuntimeError>;
+
+pub(super) enum Request {
+    /// A look that began at `after` or later.
+    Look {
+        uid: PodUid,
+        after: Moment,
+        reply: oneshot::Sender<Look>,
+    },
+    /// A job works on the pod and looks for itself: hints about it can wait.
+    Busy {
+        uid: PodUid,
+    },
+    Idle {
+        uid: PodUid,
+    },
+    /// Everything, after a new list.
+    All {
+        reply: oneshot::Sender<Result<Vec<Arc<PodObservation>>, RuntimeError>>,
+    },
+}
+
+/// Talks to the observer.
+#[derive(Clone)]
+pub(crate) struct ObserverHandle {
+    pub(super) requests: mpsc::Sender<Request>,
+}
+
+impl ObserverHandle {
+    /// The pod as it was at `after` or later.
+    pub(crate) async fn look(&self, uid: &PodUid, after: Moment) -> Look {
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Look {
+            uid: uid.clone(),
+            after,
+            reply,
+        };
+        if self.requests.send(request).await.is_err() {
+            return Err(gone());
+        }
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    pub(crate) async fn busy(&self, uid: &PodUid) {
+        // An observer that is gone takes the agent with it.
+        let _ = self.requests.send(Request::Busy { uid: uid.clone() }).await;
+    }
+
+    /// The end of what [`Self::busy`] told of. The answer is what is left to wait for when there is no room at once.
+    pub(crate) fn idle(&self, uid: &PodUid) -> Option<BoxFuture<'static, ()>> {
+        let request = Request::Idle { uid: uid.clone() };
+        match self.requests.try_send(request) {
+            Ok(()) | Err(TrySendError::Closed(_)) => None,
+            Err(TrySendError::Full(request)) => {
+                let requests = self.requests.clone();
+                Some(async move { requests.send(request).map(|_| ()).await }.boxed())
+            }
+        }
+    }
+
+    pub(crate) async fn all(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
+        let (reply, answer) = oneshot::channel();
+        if self.requests.send(Request::All { reply }).await.is_err() {
+            return Err(gone());
+        }
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn gone() -> RuntimeError {
+    RuntimeError::new("observe", "", RuntimeErrorKind::Cancelled, "rubelet is stopping")
+}
