@@ -83,6 +83,21 @@ impl PodView for AgentHandle {
         })
     }
 
+    async fn runtime_pod(&self, uid: &PodUid) -> Result<Option<Arc<PodObservation>>, RuntimeError> {
+        let look = self.observer.look(uid, self.clock.moment());
+        let look = within(self.clock.as_ref(), ANSWER_LIMIT, look).await;
+        let observation = look.unwrap_or_else(|elapsed| {
+            let kind = RuntimeErrorKind::DeadlineExceeded;
+            Err(RuntimeError::new(
+                "look at the pod",
+                "",
+                kind,
+                &elapsed.to_string(),
+            ))
+        })?;
+        Ok(Some(observation).filter(|observation| !observation.is_empty()))
+    }
+
     async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer> {
         self.ask(Query::Explanations).await
     }

@@ -26,6 +26,9 @@ pub trait PodView: Send + Sync {
     /// What the runtime has, pod by pod, as fresh as the runtime is.
     async fn runtime_pods(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError>;
 
+    /// What the runtime has of one pod now, without a look at any other; `None` when it has nothing of it.
+    async fn runtime_pod(&self, uid: &PodUid) -> Result<Option<Arc<PodObservation>>, RuntimeError>;
+
     /// What each pod waits for, pods that are ending included.
     async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer>;
 

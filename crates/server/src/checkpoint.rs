@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use rubelet_model::Timestamp;
+use rubelet_model::observation::PodUid;
 use rubelet_ports::{Clock, PodView, RuntimeWriter};
 use rubelet_wire::cri::v1;
 
@@ -72,14 +73,11 @@ impl Checkpoints {
         if timeout < 0 {
             return Err(failed("CheckpointContainer requires the timeout value to be > 0"));
         }
-        let observed = pods
-            .runtime_pods()
-            .await
-            .map_err(|error| failed(&error.to_string()))?;
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let uid = PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default());
+        let observed = pods.runtime_pod(&uid).await;
+        let observed = observed.map_err(|error| failed(&error.to_string()))?;
         let id = observed
             .iter()
-            .filter(|observed| observed.uid.as_str() == uid)
             .flat_map(|observed| &observed.containers)
             .find(|observed| observed.name == container && observed.state.is_running())
             .map(|observed| observed.id.as_str().to_owned())

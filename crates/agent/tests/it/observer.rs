@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use rubelet_agent::AgentHandle;
+use rubelet_model::observation::PodUid;
 use rubelet_ports::{Clock, PodView, RuntimeErrorKind};
 use rubelet_sim::runtime::Faults;
 use rubelet_wire::cri::v1;
@@ -545,4 +547,28 @@ fn a_list_that_fails_is_tried_again_soon() {
     bed.pass(seconds(25));
     let (_, shortest) = gaps(&bed.line.lists(since));
     assert!(shortest < seconds(2), "{shortest:?}");
+}
+
+/// Whoever asks about one pod waits for that one alone.
+#[test]
+fn a_question_about_one_pod_looks_at_no_other() {
+    let mut bed = Bed::started();
+    bed.put_and_wait(&PodText::new("stuck", &[]));
+    bed.put_and_wait(&PodText::new("web", &[]));
+    bed.pass(seconds(15));
+    for method in ["ListPodSandbox", "ListContainers"] {
+        bed.line.fault(method, "stuck", Fault::Hang, usize::MAX);
+    }
+    crash_main(&mut bed);
+    bed.pass(Duration::from_millis(100));
+    let asked = bed.elapsed();
+    let look = |uid: &'static str| {
+        move |handle: AgentHandle| async move { handle.runtime_pod(&PodUid::from(uid)).await }.boxed()
+    };
+    let web = bed.ask(look("uid-web")).expect("an answer").expect("a pod");
+    assert_eq!(web.name, "web-sim");
+    let took = bed.elapsed() - asked;
+    assert!(took < seconds(1), "{took:?}");
+    assert_eq!(bed.line.lists(asked), [], "everything was listed");
+    assert_eq!(bed.ask(look("uid-none")).expect("an answer"), None);
 }

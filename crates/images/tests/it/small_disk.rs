@@ -19,7 +19,9 @@ use rubelet_host::{HostClock, TokioSpawner};
 use rubelet_images::garbage::{self, GarbageHandle, GarbagePorts, GarbageSettings, NodeHolders};
 use rubelet_model::Timestamp;
 use rubelet_model::explanation::PodExplanation;
-use rubelet_model::observation::{ContainerMount, ContainerObservation, ContainerState, PodObservation};
+use rubelet_model::observation::{
+    ContainerMount, ContainerObservation, ContainerState, PodObservation, PodUid,
+};
 use rubelet_ports::{
     Clock, ImageReader as _, Moment, NoAnswer, NodeEvent, NodeEventRecorder, PodView, PodsToRun,
     RuntimeError, RuntimeReader as _, RuntimeWriter as _,
@@ -121,6 +123,10 @@ impl PodView for Agent {
 
     async fn runtime_pods(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
         Ok(locked(&self.seen).clone())
+    }
+
+    async fn runtime_pod(&self, uid: &PodUid) -> Result<Option<Arc<PodObservation>>, RuntimeError> {
+        Ok(locked(&self.seen).iter().find(|pod| pod.uid == *uid).cloned())
     }
 
     async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer> {

@@ -297,7 +297,7 @@ mod tests {
     use futures_util::future::BoxFuture;
     use k8s_openapi::api::core::v1::Pod;
     use rubelet_model::explanation::PodExplanation;
-    use rubelet_model::observation::PodObservation;
+    use rubelet_model::observation::{PodObservation, PodUid};
     use rubelet_ports::{FileError, NoAnswer, RuntimeError};
     use rubelet_testkit::Scope;
     use serde_json::{Value, json};
@@ -328,6 +328,10 @@ mod tests {
 
         async fn runtime_pods(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
             Ok(Vec::new())
+        }
+
+        async fn runtime_pod(&self, _: &PodUid) -> Result<Option<Arc<PodObservation>>, RuntimeError> {
+            Ok(None)
         }
 
         async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer> {

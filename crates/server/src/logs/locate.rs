@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use rubelet_lifecycle::configuration::log_paths::{container_log_path, pod_logs_dir};
+use rubelet_model::observation::PodUid;
 use rubelet_ports::PodView;
 
 /// A container that exists or existed.
@@ -109,9 +110,8 @@ pub(super) async fn log_file_of(
         return Some(Path::new(&directory).join(container_log_path(container, number)));
     }
     let id = located.id.split_once("://").map_or("", |(_, id)| id);
-    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    let observed = pods.runtime_pods().await.ok()?;
-    let observed = observed.iter().find(|observed| observed.uid.as_str() == uid)?;
+    let uid = PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default());
+    let observed = pods.runtime_pod(&uid).await.ok()??;
     let container = observed
         .containers
         .iter()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_model::observation::{PodObservation, SandboxState};
+use rubelet_model::observation::{PodObservation, PodUid, SandboxState};
 use rubelet_ports::PodView;
 
 use super::Problem;
@@ -89,11 +89,9 @@ impl<'a> Target<'a> {
 
 /// What the runtime has of a pod, if it has something that runs.
 pub(super) async fn observe(pod: &Pod, pods: &dyn PodView) -> Result<Option<Arc<PodObservation>>, Problem> {
-    let observed = pods
-        .runtime_pods()
-        .await
-        .map_err(|error| Problem::of_runtime(&error))?;
-    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let uid = PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default());
+    let observed = pods.runtime_pod(&uid).await;
+    let observed = observed.map_err(|error| Problem::of_runtime(&error))?;
     let runs = |pod: &PodObservation| {
         pod.containers
             .iter()
@@ -103,10 +101,7 @@ pub(super) async fn observe(pod: &Pod, pods: &dyn PodView) -> Result<Option<Arc<
                 .iter()
                 .any(|sandbox| sandbox.state == SandboxState::Ready)
     };
-    Ok(observed
-        .into_iter()
-        .find(|observed| observed.uid.as_str() == uid)
-        .filter(|observed| runs(observed)))
+    Ok(observed.filter(|observed| runs(observed)))
 }
 
 /// The id of the running container of a name.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
@@ -37,6 +38,8 @@ use crate::runtime::FakeRuntime;
 pub(crate) struct FakePods {
     pub(crate) pods: Mutex<Vec<Arc<Pod>>>,
     pub(crate) observed: Mutex<Vec<Arc<PodObservation>>>,
+    /// How often everything was asked for.
+    pub(crate) relists: AtomicUsize,
     pub(crate) explanations: Mutex<Vec<PodExplanation>>,
     pub(crate) records: Mutex<BTreeMap<String, Value>>,
     pub(crate) sync_loop_problem: Mutex<Option<String>>,
@@ -49,6 +52,11 @@ impl FakePods {
         *self.pods.lock().unwrap() = vec![Arc::new(serde_json::from_value(pod)?)];
         Ok(())
     }
+
+    /// What is for one pod does not wait for a look at all others.
+    pub(crate) fn assert_no_relist(&self) {
+        assert_eq!(self.relists.load(Ordering::SeqCst), 0, "all pods were looked at");
+    }
 }
 
 #[async_trait]
@@ -58,7 +66,13 @@ impl PodView for FakePods {
     }
 
     async fn runtime_pods(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
+        self.relists.fetch_add(1, Ordering::SeqCst);
         Ok(self.observed.lock().unwrap().clone())
+    }
+
+    async fn runtime_pod(&self, uid: &PodUid) -> Result<Option<Arc<PodObservation>>, RuntimeError> {
+        let observed = self.observed.lock().unwrap();
+        Ok(observed.iter().find(|pod| pod.uid == *uid).cloned())
     }
 
     async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer> {

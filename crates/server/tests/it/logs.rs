@@ -221,6 +221,7 @@ fn an_earlier_container_is_found_through_the_runtime() {
         let observed = PodObservation::new(identity, Vec::new(), vec![old], now);
         *running.pods.observed.lock().unwrap() = vec![Arc::new(observed)];
         assert_eq!(tls.get(&previous).await?.text(), "old\n");
+        running.pods.assert_no_relist();
         assert_eq!(tls.get(PATH).await?.text(), "new\n");
         // While it waits for its next start, the last one is shown.
         running.pods.set(pod(

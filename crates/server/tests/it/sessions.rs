@@ -183,6 +183,7 @@ fn the_runtime_is_asked_for_what_the_client_wants() {
             assert_eq!(client.take(4).await?, b"ping", "{path}");
             assert_eq!(running.runtime.take_asked(), [expected], "{path}");
         }
+        running.pods.assert_no_relist();
         Ok(())
     });
 }

@@ -209,6 +209,7 @@ fn a_checkpoint_is_written_by_the_runtime() {
             told.starts_with("checkpointing of default/web/main failed ("),
             "{told}"
         );
+        running.pods.assert_no_relist();
         Ok(())
     });
 }
