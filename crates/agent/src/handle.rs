@@ -12,7 +12,7 @@ use rubelet_ports::{Clock, Moment, NoAnswer, PodView, PodsToRun, RuntimeError, R
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::observer::ObserverHandle;
+use crate::observer::{ObserverHandle, TableSizes};
 use crate::pods::{Heartbeat, Query};
 use crate::runtime_health::RuntimeHealth;
 use crate::sources::Mirrors;
@@ -48,6 +48,16 @@ impl AgentHandle {
     /// When the agent is ending, or does not answer in time; the metrics then say what they said before.
     pub async fn take_census(&self) -> Result<(), NoAnswer> {
         self.ask(Query::Census).await
+    }
+
+    /// How many entries each table has that grows with the pods. On a node without pods all of them are empty; tests ask for it.
+    ///
+    /// # Errors
+    /// When the agent is ending, or does not answer in time.
+    pub async fn table_sizes(&self) -> Result<TableSizes, NoAnswer> {
+        let mut sizes = self.ask(Query::Tables).await?;
+        sizes.extend(self.observer.table_sizes().await);
+        Ok(sizes)
     }
 
     /// Lets the view show events from here.

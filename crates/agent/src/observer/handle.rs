@@ -8,6 +8,9 @@ use rubelet_ports::{Moment, RuntimeError, RuntimeErrorKind};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
+/// The names of tables that grow with the pods, and how many entries each has.
+pub(crate) type TableSizes = Vec<(&'static str, usize)>;
+
 pub(super) type Look = Result<Arc<PodObservation>, RuntimeError>;
 
 pub(super) enum Request {
@@ -23,6 +26,10 @@ pub(super) enum Request {
     },
     Idle {
         uid: PodUid,
+    },
+    /// How many entries each table has.
+    Tables {
+        reply: oneshot::Sender<TableSizes>,
     },
     /// Everything, after a new list.
     All {
@@ -74,6 +81,16 @@ impl ObserverHandle {
             return Err(gone());
         }
         answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+impl ObserverHandle {
+    /// How many entries each table has; nothing when the observer is gone.
+    pub(crate) async fn table_sizes(&self) -> TableSizes {
+        let (reply, answer) = oneshot::channel();
+        // An observer that is gone drops the question, and with it the answer.
+        let _ = self.requests.send(Request::Tables { reply }).await;
+        answer.await.unwrap_or_default()
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::settings::AgentPorts;
 use handle::{Look, Request};
-pub(crate) use handle::ObserverHandle;
+pub(crate) use handle::{ObserverHandle, TableSizes};
 use inspect::{Listed, inspect, list_pod};
 use stream::STREAM_RETRY;
 
@@ -249,14 +249,33 @@ impl Observer {
                     .get(&uid)
                     .is_some_and(|entry| entry.observation.is_empty())
                 {
-                    self.pods.remove(&uid);
+                    self.forget(&uid);
                 }
+            }
+            Request::Tables { reply } => {
+                let _ = reply.send(self.table_sizes());
             }
             Request::All { reply } => {
                 self.all_waiters.push(reply);
                 self.relist_anew();
             }
         }
+    }
+
+    fn table_sizes(&self) -> TableSizes {
+        vec![
+            ("observer.pods", self.pods.len()),
+            ("observer.waiters", self.waiters.len()),
+            ("observer.queue", self.queue.len()),
+            ("observer.looking", self.looking.len()),
+            ("observer.slow", self.slow.len()),
+            ("observer.busy", self.busy.len()),
+            ("observer.hinted", self.hinted.len()),
+            ("observer.first_looks", self.first_looks.len()),
+            ("observer.owed", self.owed.len()),
+            ("observer.retrying", self.retrying.len()),
+            ("observer.all_waiters", self.all_waiters.len()),
+        ]
     }
 
     fn enqueue(&mut self, uid: PodUid) {
@@ -412,6 +431,12 @@ impl Observer {
         }
     }
 
+    /// The runtime has nothing of the pod, and no job works on it.
+    fn forget(&mut self, uid: &PodUid) {
+        self.pods.remove(uid);
+        self.slow.remove(uid);
+    }
+
     /// What was hinted at is not known yet, and the next list may be far away.
     fn retry_look(&mut self, uid: &PodUid) {
         if self.retrying.insert(uid.clone()) {
@@ -437,7 +462,7 @@ impl Observer {
         let was_known = known.is_some();
         let observation = Arc::new(observation);
         if observation.is_empty() && !self.busy.contains_key(uid) {
-            self.pods.remove(uid);
+            self.forget(uid);
         } else {
             let entry = Entry {
                 observation: Arc::clone(&observation),

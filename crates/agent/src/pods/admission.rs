@@ -31,6 +31,7 @@ use super::entry::{Refused, uid_of};
 use super::kills::Kills;
 use super::second_look::{Look, SecondLooks};
 use super::{Pods, problems_of};
+use crate::observer::TableSizes;
 use crate::sources::PodChange;
 
 /// Why a pod is refused that needs something which is not built yet.
@@ -83,6 +84,18 @@ impl Admission {
         (admission, receiver)
     }
 
+    pub(super) fn table_sizes(&self) -> TableSizes {
+        vec![
+            ("admission.refused", self.refused.len()),
+            ("admission.unjudged", self.unjudged.len()),
+            ("admission.heirs", self.heirs.len()),
+            ("admission.looks", self.looks.waiting.len()),
+            ("admission.reborn", self.reborn.len()),
+            ("admission.earlier", self.earlier.len()),
+            ("admission.departed", self.departed.len()),
+        ]
+    }
+
     /// Whether something was decided about the pod, or will be.
     pub(super) fn knows(&self, uid: &PodUid) -> bool {
         self.refused.contains_key(uid)
@@ -102,6 +115,11 @@ impl Admission {
     /// The definition of a pod that left before anybody knew what it has in the runtime.
     pub(super) fn take_departed(&mut self, uid: &PodUid) -> Option<Arc<Pod>> {
         self.departed.remove(uid)
+    }
+
+    /// Forgets the definitions of pods of which the runtime has nothing.
+    pub(super) fn keep_departed(&mut self, is_in_runtime: impl Fn(&PodUid) -> bool) {
+        self.departed.retain(|uid, _| is_in_runtime(uid));
     }
 
     /// The pod does not begin.

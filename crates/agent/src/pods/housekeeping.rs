@@ -127,6 +127,9 @@ impl Pods {
         for uid in unwanted {
             self.orphan_sighted(&uid);
         }
+        let (seen, unseen) = (&self.seen, &self.unseen);
+        self.admission
+            .keep_departed(|uid| seen.contains_key(uid) || unseen.contains(uid));
         self.spared.settle();
         self.collect_garbage();
         let took = self.shared.ports.clock.moment().since(begun);

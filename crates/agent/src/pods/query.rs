@@ -8,6 +8,7 @@ use rubelet_model::observation::PodUid;
 use tokio::sync::oneshot;
 
 use super::Pods;
+use crate::observer::TableSizes;
 use crate::recorder::Record;
 
 /// A question with where to send the answer.
@@ -16,6 +17,8 @@ pub(crate) enum Query {
     Explanations(oneshot::Sender<Vec<PodExplanation>>),
     Record(PodUid, oneshot::Sender<Option<Box<Record>>>),
     ToRun(oneshot::Sender<Option<Vec<Arc<Pod>>>>),
+    /// How many entries each table has.
+    Tables(oneshot::Sender<TableSizes>),
     /// Counts everything, for the metrics.
     Census(oneshot::Sender<()>),
 }
@@ -39,11 +42,29 @@ impl Pods {
                 let record = entry.map(|entry| entry.recorder.record(&entry.pod, gates));
                 let _ = reply.send(record.map(Box::new));
             }
+            Query::Tables(reply) => {
+                let _ = reply.send(self.table_sizes());
+            }
             Query::Census(reply) => {
                 self.shared.ports.metrics.census.show(&self.census());
                 let _ = reply.send(());
             }
         }
+    }
+
+    fn table_sizes(&self) -> TableSizes {
+        let mut sizes = vec![
+            ("pods.desired", self.desired.len()),
+            ("pods.pods", self.pods.len()),
+            ("pods.seen", self.seen.len()),
+            ("pods.unseen", self.unseen.len()),
+            ("pods.unreadable", self.unreadable.len()),
+            ("pods.wakes", self.wakes.len()),
+            ("pods.names", self.names.len()),
+            ("pods.stuck_sandboxes", self.stuck_sandboxes.borrow().len()),
+        ];
+        sizes.extend(self.admission.table_sizes());
+        sizes
     }
 
     /// The desired pods with their statuses.

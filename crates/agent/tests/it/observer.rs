@@ -572,3 +572,29 @@ fn a_question_about_one_pod_looks_at_no_other() {
     assert_eq!(bed.line.lists(asked), [], "everything was listed");
     assert_eq!(bed.ask(look("uid-none")).expect("an answer"), None);
 }
+
+/// A pod that was slow to look at is forgotten with everything else of it.
+#[test]
+fn nothing_is_remembered_of_pods_that_are_gone() {
+    let mut bed = Bed::started();
+    bed.pass(seconds(2));
+    let pods: Vec<PodText> = (0..20)
+        .map(|number| PodText::new(&format!("web{number}"), &[]))
+        .collect();
+    for pod in &pods {
+        bed.put_and_wait(pod);
+    }
+    // More of them than may be looked at at the same time, so that the slow ones are told apart.
+    for pod in &pods {
+        let slow = Fault::SlowAnswer(seconds(20));
+        bed.line.fault("ListContainers", &pod.name, slow, usize::MAX);
+        bed.remove(pod);
+    }
+    bed.wait("nothing is left", seconds(1200), |bed| {
+        !bed.runtime.has_anything()
+    });
+    bed.wait("nothing is remembered", seconds(300), |bed| {
+        let sizes = bed.ask(|handle| async move { handle.table_sizes().await }.boxed());
+        sizes.expect("an answer").iter().all(|(_, size)| *size == 0)
+    });
+}

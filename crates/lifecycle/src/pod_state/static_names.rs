@@ -20,6 +20,12 @@ pub struct StaticNames {
 }
 
 impl StaticNames {
+    /// How many names are held or waited for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
     /// Puts a pod in line. The answer is true when it holds the name now. Asking again keeps its place.
     pub fn queue(&mut self, name: &str, uid: &PodUid) -> bool {
         let line = self.lines.entry(name.to_owned()).or_default();

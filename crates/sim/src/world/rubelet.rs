@@ -200,10 +200,16 @@ impl World {
     /// What rubelet still keeps of pods, in words. Waits and flight records go with the pods they belong to.
     pub(super) fn kept(&mut self) -> Vec<String> {
         let census = self.ask(|handle| async move { handle.take_census().await.is_ok() });
-        let Some(rubelet) = self.rubelet.as_ref().filter(|_| census == Some(true)) else {
+        if census != Some(true) {
             return vec!["no answer".to_owned()];
-        };
+        }
         let mut kept = Vec::new();
+        let sizes = self.ask(|handle| async move { handle.table_sizes().await.unwrap_or_default() });
+        let filled = sizes.into_iter().flatten().filter(|(_, size)| *size > 0);
+        kept.extend(filled.map(|(table, size)| format!("{table} has {size}")));
+        let Some(rubelet) = self.rubelet.as_ref() else {
+            return kept;
+        };
         for family in rubelet.registry.gather() {
             let sum: f64 = family
                 .get_metric()
