@@ -390,8 +390,11 @@ impl GarbageCollector {
             ..v1::ContainerFilter::default()
         };
         let list = self.ports.runtime_reader.list_containers(Some(filter)).await?;
+        // What is listed twice must not count twice: one of the two would go.
+        let mut ids = BTreeSet::new();
         Ok(list
             .into_iter()
+            .filter(|container| ids.insert(container.id.clone()))
             .filter_map(|container| Some((found_container(&container)?, container)))
             .collect())
     }
@@ -402,7 +405,9 @@ impl GarbageCollector {
             ..v1::PodSandboxFilter::default()
         };
         let list = self.ports.runtime_reader.list_pod_sandboxes(Some(filter)).await?;
-        Ok(list.iter().filter_map(found_sandbox).collect())
+        let mut ids = BTreeSet::new();
+        let once = list.iter().filter(|sandbox| ids.insert(&sandbox.id));
+        Ok(once.filter_map(found_sandbox).collect())
     }
 
     fn limits_of_the_living(&self) -> GarbageLimits {

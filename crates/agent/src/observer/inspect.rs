@@ -3,7 +3,7 @@
 //! Owns which calls a look needs: what is listed in the state in which it was last seen is not asked for again, because the
 //! facts of a sandbox or container change only with its state. It keeps nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,13 +67,17 @@ impl Listed {
     }
 }
 
-/// Sorts both lists by pod; what carries no pod's label is not ours.
+/// Sorts both lists by pod; what carries no pod's label is not ours. A runtime that lists something twice means one thing.
 pub(super) fn group_by_pod(
     sandboxes: Vec<v1::PodSandbox>,
     containers: Vec<v1::Container>,
 ) -> BTreeMap<PodUid, Listed> {
     let mut pods: BTreeMap<PodUid, Listed> = BTreeMap::new();
+    let mut ids = BTreeSet::new();
     for sandbox in sandboxes {
+        if !ids.insert(sandbox.id.clone()) {
+            continue;
+        }
         if let Some(uid) = rubelet_lifecycle::observe::pod_uid_of(&sandbox.labels) {
             let listed = pods.entry(uid).or_default();
             listed.note_identity(&sandbox.labels);
@@ -81,6 +85,9 @@ pub(super) fn group_by_pod(
         }
     }
     for container in containers {
+        if !ids.insert(container.id.clone()) {
+            continue;
+        }
         if let Some(uid) = rubelet_lifecycle::observe::pod_uid_of(&container.labels) {
             let listed = pods.entry(uid).or_default();
             listed.note_identity(&container.labels);

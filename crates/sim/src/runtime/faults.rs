@@ -14,6 +14,12 @@ pub struct Faults {
     pub sandbox_ms: (u64, u64),
     pub fails_before: u64,
     pub loses_answer: u64,
+    /// It takes effect and is answered with an error.
+    pub fails_after: u64,
+    /// A list of everything leaves an entry out.
+    pub list_omits: u64,
+    /// A list, of everything or of one pod, has an entry twice.
+    pub list_repeats: u64,
     pub hangs_before: u64,
     pub hangs_after: u64,
     /// It takes effect long after the caller gave up.
@@ -59,6 +65,13 @@ impl Faults {
         let (is_slow, start_fails, pull_fails) = (share(30, 200), share(30, 1000), share(30, 3000));
         let (event_is_lost, event_is_doubled) = (share(50, 6000), share(50, 3000));
         let event_delay_ms = share(50, 3000) + 5;
+        // By dice of their own, so that the other faults of a seed are what they were.
+        let mut lies = dice.aside("lies");
+        let mut lie = |percent: u64, most: u64| match lies.percent(percent) {
+            true => lies.between(1, most),
+            false => 0,
+        };
+        let (fails_after, list_omits, list_repeats) = (lie(30, 800), lie(30, 3000), lie(30, 3000));
         let most = [30, 200, 1500][dice.below(3)];
         let sandbox_ms = *dice.pick(&[(5, 80), (5, 80), (500, 20_000)]);
         Self {
@@ -66,6 +79,9 @@ impl Faults {
             sandbox_ms,
             fails_before,
             loses_answer,
+            fails_after,
+            list_omits,
+            list_repeats,
             hangs_before,
             hangs_after,
             is_slow,
@@ -85,6 +101,7 @@ pub(super) enum Course {
     Fine,
     FailBefore,
     LoseAnswer,
+    FailAfter,
     /// The connection breaks first, and the work is done all the same.
     LoseCaller,
     HangBefore,
@@ -118,6 +135,8 @@ impl Fate {
         } else if dice.per_myriad(faults.loses_answer) {
             fate.course = *dice.pick(&[Course::LoseAnswer, Course::LoseCaller]);
             fate.honours_cancel &= fate.course == Course::LoseAnswer;
+        } else if faults.fails_after > 0 && dice.per_myriad(faults.fails_after) {
+            fate.course = Course::FailAfter;
         } else if dice.per_myriad(faults.is_slow) {
             fate.before = dice.millis(60_000, 180_000);
             fate.honours_cancel = false;

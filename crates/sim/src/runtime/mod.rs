@@ -277,7 +277,11 @@ impl SimRuntime {
         self.in_background("runtime call", Box::pin(serve(job, fate, sender, work)));
         let limit = deadline.unwrap_or(match fate.course {
             Course::HangBefore | Course::HangAfter => CONNECTION_PATIENCE,
-            Course::Fine | Course::FailBefore | Course::LoseAnswer | Course::LoseCaller => COMMAND_PATIENCE,
+            Course::Fine
+            | Course::FailBefore
+            | Course::FailAfter
+            | Course::LoseAnswer
+            | Course::LoseCaller => COMMAND_PATIENCE,
         });
         match select(receiver, clock.sleep(limit)).await {
             Either::Left((Ok(result), _)) => Ok(result),
@@ -505,7 +509,7 @@ where
             let _ = work(job).await;
             return;
         }
-        Course::Fine | Course::LoseAnswer | Course::HangAfter => {}
+        Course::Fine | Course::FailAfter | Course::LoseAnswer | Course::HangAfter => {}
     }
     let result = work(job.clone()).await;
     if job.runtime.epoch() != job.epoch {
@@ -515,6 +519,9 @@ where
         // Dropping the sender is a connection that breaks.
         Course::LoseAnswer => {}
         Course::HangAfter => hang(&job, &mut sender).await,
+        Course::FailAfter => {
+            let _ = sender.send(Err(Failure::unknown("injected failure after the effect")));
+        }
         Course::Fine | Course::FailBefore | Course::HangBefore | Course::LoseCaller => {
             executor.sleep(fate.after).await;
             let _ = sender.send(result);

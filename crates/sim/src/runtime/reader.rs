@@ -52,6 +52,27 @@ fn unimplemented<T>(method: &'static str) -> Result<T, RuntimeError> {
 }
 
 impl SimRuntime {
+    /// A list as a runtime that lies has it. Only lists of everything leave something out: who lists one pod has nothing else to
+    /// know it from.
+    fn distort<T: Clone>(&self, mut list: Vec<T>, is_whole: bool) -> Vec<T> {
+        let (omits, repeats) = {
+            let faults = self.faults();
+            (faults.list_omits, faults.list_repeats)
+        };
+        if list.is_empty() || (omits == 0 && repeats == 0) {
+            return list;
+        }
+        self.inner.dice.with(|dice| {
+            let place = dice.below(list.len());
+            if is_whole && dice.per_myriad(omits) {
+                list.remove(place);
+            } else if dice.per_myriad(repeats) {
+                list.push(list[place].clone());
+            }
+        });
+        list
+    }
+
     /// A call that only looks at the state.
     async fn look<T: Send + 'static>(
         &self,
@@ -123,11 +144,13 @@ impl RuntimeReader for SimRuntime {
         &self,
         filter: Option<v1::PodSandboxFilter>,
     ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        let is_whole = filter.is_none();
         let filter = filter.unwrap_or_default();
-        self.look(Call::reading("ListPodSandbox", filter.id.clone()), move |state| {
-            Ok(sandboxes(state, &filter))
-        })
-        .await
+        let call = Call::reading("ListPodSandbox", filter.id.clone());
+        let list = self
+            .look(call, move |state| Ok(sandboxes(state, &filter)))
+            .await?;
+        Ok(self.distort(list, is_whole))
     }
 
     async fn pod_sandbox_status(
@@ -160,11 +183,13 @@ impl RuntimeReader for SimRuntime {
         &self,
         filter: Option<v1::ContainerFilter>,
     ) -> Result<Vec<v1::Container>, RuntimeError> {
+        let is_whole = filter.is_none();
         let filter = filter.unwrap_or_default();
-        self.look(Call::reading("ListContainers", filter.id.clone()), move |state| {
-            Ok(containers(state, &filter))
-        })
-        .await
+        let call = Call::reading("ListContainers", filter.id.clone());
+        let list = self
+            .look(call, move |state| Ok(containers(state, &filter)))
+            .await?;
+        Ok(self.distort(list, is_whole))
     }
 
     async fn container_status(
