@@ -64,13 +64,15 @@ bench: ## The speed and size budget: rubelet, upstream's kubelet and the bare CR
 	@$(CARGO) build --release --package rubelet-testkit --bin testbed
 	@target/release/testbed bench --rubelet target/release/rubelet $(BENCH)
 
-soak: ## 100,000 simulated scenarios, 1,000 kills of rubelet, the property tests and comparisons with 100 times the cases
+soak: ## 100,000 simulated scenarios, 1,000 kills of rubelet, 200 rounds of churn, the property tests and comparisons with 100 times the cases
 	@testbed/install-packages run test e2e
 	@$(TESTBED) prepare --for e2e
 	@echo "soak: simulated scenarios"
 	@$(CARGO) run --release --quiet --package rubelet-sim -- --seeds 0..100000
 	@echo "soak: kills of rubelet"
 	@RUBELET_KILLS=1000 $(TEST) --test e2e -- kill_nine
+	@echo "soak: pods that come and go on a slow, lying runtime"
+	@RUBELET_CHURN_ROUNDS=200 $(TEST) --test it -- nothing_grows_with_pods_that_come_and_go
 	@echo "soak: property tests"
 	@PROPTEST_CASES=25600 $(TEST) --lib --bins --test it
 	@echo "soak: an attacker on subPaths, many pods with volumes"

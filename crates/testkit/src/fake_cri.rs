@@ -17,6 +17,8 @@
 //! # Ok(()) }
 //! ```
 
+mod forward;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
@@ -43,10 +45,16 @@ use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::Service;
 use tonic::server::{Grpc, ServerStreamingService};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
+
+pub use forward::{Edit, Forward, omit_first_container, repeat_first_container};
 
 /// How long a test waits for a call that it expects.
 const CALL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Calls that are remembered where a real runtime is behind.
+const KEPT_CALLS: usize = 10_000;
 
 /// What a method does when it is called.
 #[derive(Clone, Debug)]
@@ -61,6 +69,7 @@ enum End {
     Fail(Code, String),
     Hang,
     Reset,
+    Forward(Forward),
 }
 
 impl Reaction {
@@ -110,6 +119,42 @@ impl Reaction {
         Self {
             messages: Vec::new(),
             end: End::Reset,
+        }
+    }
+
+    /// The answer of the runtime behind, see [`FakeCri::forward_to`].
+    pub fn forward() -> Self {
+        Self::forwarded(Forward::default())
+    }
+
+    /// The same, later.
+    pub fn late(late: Duration) -> Self {
+        Self::forwarded(Forward {
+            late,
+            ..Forward::default()
+        })
+    }
+
+    /// The same, changed.
+    pub fn edited(edit: Edit) -> Self {
+        Self::forwarded(Forward {
+            edit: Some(edit),
+            ..Forward::default()
+        })
+    }
+
+    /// The runtime behind does what it is asked for, and the answer is an error.
+    pub fn fail_after(code: Code, message: &str) -> Self {
+        Self::forwarded(Forward {
+            failure: Some((code, message.to_owned())),
+            ..Forward::default()
+        })
+    }
+
+    fn forwarded(forward: Forward) -> Self {
+        Self {
+            messages: Vec::new(),
+            end: End::Forward(forward),
         }
     }
 
@@ -182,6 +227,22 @@ impl FakeCri {
             .entry(method.to_owned())
             .or_default()
             .push_back(reaction);
+        self
+    }
+
+    /// From now on this runtime answers what no script does. All scripts are forgotten.
+    pub fn forward_to(&self, socket: &Path) -> Result<&Self> {
+        let channel = forward::connect(socket)?;
+        let mut state = self.script.state();
+        state.behind = Some(channel);
+        state.standing.clear();
+        drop(state);
+        Ok(self)
+    }
+
+    /// The method does again what it did without a script.
+    pub fn heal(&self, method: &str) -> &Self {
+        self.script.state().standing.remove(method);
         self
     }
 
@@ -314,6 +375,8 @@ struct State {
     dialect: Dialect,
     garbage: Option<Vec<u8>>,
     standing: BTreeMap<String, Reaction>,
+    /// The runtime that answers the rest.
+    behind: Option<Channel>,
     queued: BTreeMap<String, VecDeque<Reaction>>,
     calls: Vec<Call>,
     connections: usize,
@@ -356,6 +419,7 @@ impl Script {
             dialect: Dialect::V1,
             garbage: None,
             standing,
+            behind: None,
             queued: BTreeMap::new(),
             calls: Vec::new(),
             connections: 0,
@@ -379,6 +443,11 @@ impl Script {
             Dialect::V1alpha2Only => service.starts_with("runtime.v1alpha2."),
             Dialect::Neither => false,
         };
+        if state.behind.is_some() {
+            // A long run would remember every call; how many there were is enough of the last of them.
+            let surplus = state.calls.len().saturating_sub(KEPT_CALLS);
+            state.calls.drain(..surplus);
+        }
         state.calls.push(Call {
             method: method.to_owned(),
             request: request.get_ref().clone(),
@@ -392,6 +461,7 @@ impl Script {
             let queued = state.queued.get_mut(method).and_then(VecDeque::pop_front);
             queued
                 .or_else(|| state.standing.get(method).cloned())
+                .or_else(|| state.behind.is_some().then(Reaction::forward))
                 .unwrap_or_else(|| {
                     Reaction::fail(
                         Code::Unimplemented,
@@ -481,8 +551,14 @@ impl ServerStreamingService<Bytes> for Method {
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let script = Arc::clone(&self.script);
+        let path = self.path.clone();
         let Reaction { messages, end } = script.reaction(&self.path, &request);
         Box::pin(async move {
+            if let End::Forward(how) = end {
+                let behind = script.state().behind.clone();
+                let channel = behind.ok_or_else(|| Status::unavailable("no runtime is behind this one"))?;
+                return forward::forward(channel, &path, request, how).await;
+            }
             if !messages.is_empty() {
                 let messages = stream::iter(messages.into_iter().map(Ok));
                 let end = stream::once(finish(end, script)).filter_map(|end| async { end.err().map(Err) });
@@ -498,6 +574,8 @@ async fn finish(end: End, script: Arc<Script>) -> Result<(), Status> {
     match end {
         End::Close => Ok(()),
         End::Fail(code, message) => Err(Status::new(code, message)),
+        // Answered before.
+        End::Forward(_) => Ok(()),
         End::Hang => std::future::pending().await,
         End::Reset => {
             script.cuts.send_modify(|cuts| *cuts += 1);

@@ -60,6 +60,8 @@ const STABLE_START: Sampled = Sampled::gauge(
     "[ALPHA] When the process started, in seconds since 1970.",
 );
 
+const TASKS: Sampled = Sampled::gauge("rubelet_tasks", &[], "Tasks of the program that are not done.");
+
 /// Everything on the node's page.
 pub(super) fn show_process(registry: &Registry) -> prometheus::Result<()> {
     let families = [
@@ -72,6 +74,7 @@ pub(super) fn show_process(registry: &Registry) -> prometheus::Result<()> {
         RECEIVED,
         SENT,
         START,
+        TASKS,
     ];
     let started = start_seconds();
     register(registry, &families, move || sample(started))
@@ -123,11 +126,20 @@ fn sample(started: Option<f64>) -> Vec<MetricFamily> {
         (RECEIVED, octets(&netstat, "InOctets")),
         (SENT, octets(&netstat, "OutOctets")),
         (START, started),
+        (TASKS, tasks()),
     ];
     let numbers = numbers.into_iter();
     numbers
         .filter_map(|(family, value)| Some(family.number(value?)))
         .collect()
+}
+
+/// `None` outside of the program's runtime.
+fn tasks() -> Option<f64> {
+    let runtime = tokio::runtime::Handle::try_current().ok()?;
+    u32::try_from(runtime.metrics().num_alive_tasks())
+        .ok()
+        .map(f64::from)
 }
 
 /// Fields of `/proc/<pid>/stat` are counted from behind the name, which may hold anything.

@@ -9,6 +9,7 @@
 mod admission;
 mod bandwidth;
 mod busy_log;
+mod churn;
 mod command_line;
 mod demo;
 mod lifecycle;
