@@ -52,11 +52,14 @@ impl Supervisor {
         T: Send + 'static,
         D: Future<Output = ()> + Send + 'static,
     {
-        let guarded = AssertUnwindSafe(future)
-            .catch_unwind()
-            .then(move |result| done(result.map_err(|payload| Panicked(words(payload.as_ref())))));
-        self.spawner.spawn(name, guarded.boxed());
+        self.spawner.spawn(name, contained(future).then(done).boxed());
     }
+}
+
+/// Runs a future to its end. A panic in it is its result, so that the caller can go on with its other work.
+pub(crate) async fn contained<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
+    let result = AssertUnwindSafe(future).catch_unwind().await;
+    result.map_err(|payload| Panicked(words(payload.as_ref())))
 }
 
 fn words(payload: &(dyn Any + Send)) -> String {

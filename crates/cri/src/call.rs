@@ -24,7 +24,7 @@ use tracing::Instrument;
 
 use crate::codec::RawCodec;
 use crate::connection::Link;
-use crate::deadline::Patience;
+use crate::deadline::{self, Patience};
 use crate::failure::{failure, never_sent};
 use crate::method::{self, Method};
 use crate::metrics::CriMetrics;
@@ -361,7 +361,7 @@ pub(crate) fn encoded(message: &impl Message) -> Bytes {
 fn tell_deadline(message: Bytes, timeout: Option<Duration>) -> Request<Bytes> {
     let mut request = Request::new(message);
     if let Some(timeout) = timeout {
-        request.set_timeout(timeout);
+        request.set_timeout(deadline::sent(timeout));
     }
     request
 }

@@ -17,6 +17,8 @@
 
 use std::time::Duration;
 
+use rubelet_model::{MAX_PERIOD_SECONDS, period};
+
 /// `runtimeRequestTimeout` when nothing is configured.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -37,7 +39,7 @@ pub(crate) fn run_pod_sandbox(request_timeout: Duration) -> Patience {
 }
 
 pub(crate) fn stop_container(request_timeout: Duration, grace_seconds: i64) -> Patience {
-    Patience::Until(request_timeout.saturating_add(Duration::from_secs(grace_seconds.max(0).unsigned_abs())))
+    Patience::Until(request_timeout.saturating_add(period(grace_seconds)))
 }
 
 pub(crate) fn exec_sync(request_timeout: Duration, timeout: Option<Duration>) -> Patience {
@@ -47,6 +49,17 @@ pub(crate) fn exec_sync(request_timeout: Duration, timeout: Option<Duration>) ->
     }
 }
 
+/// The seconds of a request, in the bounds that a runtime can count with.
+pub(crate) fn whole_seconds(seconds: i64) -> i64 {
+    seconds.clamp(0, MAX_PERIOD_SECONDS)
+}
+
+/// The deadline to send with a call. Headers end at eight digits of hours, where tonic panics, and a runtime written in Go
+/// counts no further than [`MAX_PERIOD_SECONDS`].
+pub(crate) fn sent(timeout: Duration) -> Duration {
+    timeout.min(period(MAX_PERIOD_SECONDS))
+}
+
 /// ExecSync's own timeout in the request. Zero there means none, so a part of a second counts as a whole one.
 pub(crate) fn exec_sync_seconds(timeout: Option<Duration>) -> i64 {
     let Some(timeout) = timeout else { return 0 };
@@ -54,16 +67,16 @@ pub(crate) fn exec_sync_seconds(timeout: Option<Duration>) -> i64 {
         .as_secs()
         .saturating_add(u64::from(timeout.subsec_nanos() > 0))
         .max(1);
-    i64::try_from(seconds).unwrap_or(i64::MAX)
+    whole_seconds(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
 /// The seconds to put into CheckpointContainer's request, and its deadline. A request below zero has been refused before.
 pub(crate) fn checkpoint_container(request_timeout: Duration, asked_seconds: i64) -> (i64, Patience) {
-    let default_seconds = i64::try_from(request_timeout.as_secs()).unwrap_or(i64::MAX);
+    let default_seconds = whole_seconds(i64::try_from(request_timeout.as_secs()).unwrap_or(i64::MAX));
     if asked_seconds > default_seconds {
         (
-            asked_seconds,
-            Patience::Until(Duration::from_secs(asked_seconds.unsigned_abs())),
+            whole_seconds(asked_seconds),
+            Patience::Until(period(asked_seconds)),
         )
     } else {
         (default_seconds, Patience::Until(request_timeout))
@@ -103,7 +116,17 @@ mod tests {
             exec_sync(Duration::MAX, Some(Duration::MAX)),
             Patience::Until(Duration::MAX)
         );
-        assert_eq!(exec_sync_seconds(Some(Duration::MAX)), i64::MAX);
+        assert_eq!(exec_sync_seconds(Some(Duration::MAX)), MAX_PERIOD_SECONDS);
+        assert_eq!(
+            stop_container(TWO_MINUTES, i64::MAX),
+            until(MAX_PERIOD_SECONDS.unsigned_abs() + 120)
+        );
+        assert_eq!(
+            checkpoint_container(TWO_MINUTES, i64::MAX),
+            (MAX_PERIOD_SECONDS, until(MAX_PERIOD_SECONDS.unsigned_abs()))
+        );
+        assert_eq!(sent(Duration::MAX), period(MAX_PERIOD_SECONDS));
+        assert_eq!(sent(TWO_MINUTES), TWO_MINUTES);
     }
 
     #[test]

@@ -307,7 +307,7 @@ impl RuntimeWriter for CriClient {
         let patience = deadline::stop_container(self.runtime.request_timeout, grace_seconds);
         let request = v1::StopContainerRequest {
             container_id: container_id.to_owned(),
-            timeout: grace_seconds.max(0),
+            timeout: deadline::whole_seconds(grace_seconds),
         };
         let v1::StopContainerResponse {} = self
             .runtime

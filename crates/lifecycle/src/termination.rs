@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
+use rubelet_model::MAX_PERIOD_SECONDS;
 use rubelet_model::observation::{
     ContainerId, ContainerObservation, ContainerState, PodObservation, SandboxId, SandboxObservation,
 };
@@ -75,9 +76,18 @@ fn own_grace_seconds(probe: Option<&Probe>) -> Option<i64> {
     probe?.termination_grace_period_seconds
 }
 
-/// The grace period of a container, before hooks and turns.
+/// The grace period of a container, before hooks and turns; at most [`MAX_PERIOD_SECONDS`].
 #[must_use]
 pub fn grace_seconds(
+    pod: &Pod,
+    container: &ContainerObservation,
+    cause: StopCause,
+    requested_seconds: Option<i64>,
+) -> i64 {
+    asked_grace_seconds(pod, container, cause, requested_seconds).min(MAX_PERIOD_SECONDS)
+}
+
+fn asked_grace_seconds(
     pod: &Pod,
     container: &ContainerObservation,
     cause: StopCause,
@@ -113,6 +123,7 @@ pub fn orphan_grace_seconds(container: &ContainerObservation, requested_seconds:
         .or(container.recorded.deletion_grace_period_seconds)
         .or(container.recorded.termination_grace_period_seconds)
         .unwrap_or(MIN_RUNTIME_GRACE_SECONDS)
+        .min(MAX_PERIOD_SECONDS)
 }
 
 /// Names that a container waits for: a sidecar waits for every regular container and for the next sidecar after it, as far

@@ -25,4 +25,4 @@ pub use go_json::go_json;
 pub use pressure::Pressure;
 pub use quantity::Quantity;
 pub use runtime_report::{HandlerAbilities, RuntimeAbilities, RuntimeContact, RuntimeLists, RuntimeReport};
-pub use time::Timestamp;
+pub use time::{MAX_PERIOD_SECONDS, Timestamp, period};

@@ -1,12 +1,30 @@
 //! Instants as plain values.
 //!
-//! Owns one number: nanoseconds since 1970-01-01T00:00:00Z. It must not know how an instant is obtained: decisions take `now`
-//! as an argument.
+//! Owns one number: nanoseconds since 1970-01-01T00:00:00Z, and the bounds of periods. It must not know how an instant is
+//! obtained: decisions take `now` as an argument.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+/// The longest period, in whole seconds, that Go's `time.Duration` holds: some 292 years. Runtimes multiply the seconds of a
+/// request by 10^9 unchecked, so that a longer grace period would become a negative one and kill at once.
+pub const MAX_PERIOD_SECONDS: i64 = i64::MAX / 1_000_000_000;
+
+/// The period that a field of an API object asks for. API servers accept every number in most of these fields: below zero
+/// is no time at all, and what is longer than [`MAX_PERIOD_SECONDS`] is cut to that.
+#[must_use]
+pub const fn period(seconds: i64) -> Duration {
+    let seconds = if seconds > MAX_PERIOD_SECONDS {
+        MAX_PERIOD_SECONDS
+    } else if seconds < 0 {
+        0
+    } else {
+        seconds
+    };
+    Duration::from_secs(seconds.unsigned_abs())
+}
 
 /// A point in time of the wall clock. Arithmetic ends at the limits of the number instead of wrapping.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -101,6 +119,21 @@ mod tests {
         check(4, 10, Duration::ZERO);
         check(-4, -10, Duration::from_secs(6));
         check(i64::MAX, i64::MIN, Duration::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn a_period_fits_into_gos_duration() {
+        let check = |seconds: i64, expected: u64| {
+            assert_eq!(period(seconds), Duration::from_secs(expected), "{seconds}");
+            assert!(i64::try_from(period(seconds).as_nanos()).is_ok(), "{seconds}");
+        };
+        check(0, 0);
+        check(30, 30);
+        check(-1, 0);
+        check(i64::MIN, 0);
+        check(9_223_372_036, 9_223_372_036);
+        check(9_223_372_037, 9_223_372_036);
+        check(i64::MAX, 9_223_372_036);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::StatusCode;
-use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
+use rubelet_model::{MAX_PERIOD_SECONDS, Timestamp};
 use rubelet_ports::{Clock, PodView, RuntimeWriter};
 use rubelet_wire::cri::v1;
 
@@ -86,7 +86,7 @@ impl Checkpoints {
         let request = v1::CheckpointContainerRequest {
             container_id: id,
             location: location.display().to_string(),
-            timeout,
+            timeout: timeout.min(MAX_PERIOD_SECONDS),
         };
         self.runtime
             .checkpoint_container(request)

@@ -26,7 +26,7 @@ impl GarbageCollector {
             .map(|uid| (uid.clone(), vec![uid]))
             .collect();
         let outcomes = self
-            .for_each_pod(doomed, async |uid| {
+            .for_each_pod(doomed, report, async |uid| {
                 // Asked right before: the pod may have come back since the list.
                 if !view().may_content_go(&uid) {
                     return None;

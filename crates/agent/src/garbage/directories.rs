@@ -4,13 +4,14 @@
 //! nothing is removed across a mount.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rubelet_lifecycle::configuration::log_paths::uid_of_logs_dir;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::FileKind;
 
-use super::{FateView, GarbageCollector, GarbageReport, GarbageScope};
+use super::{FateView, GarbageCollector, GarbageError, GarbageReport, GarbageScope};
+use crate::supervisor::contained;
 
 /// Below the root directory: one directory per pod, named by its uid.
 const PODS_DIRECTORY: &str = "pods";
@@ -90,19 +91,32 @@ impl GarbageCollector {
                 continue;
             }
             let path = parent.join(&entry.name);
-            if has_volumes && let Err(failure) = self.ports.volumes.tear_down(&uid).await {
-                report.add_problem(path.display().to_string(), &failure.into());
-                continue;
-            }
-            // Taking volumes down takes its time.
-            if !view().may_content_go(&uid) {
-                continue;
-            }
-            match self.ports.file_writer.remove_tree(&path).await {
-                Ok(()) => report.paths.push(path),
-                Err(error) => report.add_problem(path.display().to_string(), &error.into()),
+            let removed = contained(self.remove_directory(&uid, &path, view, has_volumes)).await;
+            match removed.unwrap_or_else(|panic| Err(panic.into())) {
+                Ok(true) => report.paths.push(path),
+                Ok(false) => {}
+                Err(error) => report.add_problem(path.display().to_string(), &error),
             }
         }
+    }
+
+    /// Takes the volumes in a directory down and removes it; `false` where its pod has come back meanwhile.
+    async fn remove_directory(
+        &self,
+        uid: &PodUid,
+        path: &Path,
+        view: FateView<'_>,
+        has_volumes: bool,
+    ) -> Result<bool, GarbageError> {
+        if has_volumes {
+            self.ports.volumes.tear_down(uid).await?;
+        }
+        // Taking volumes down takes its time.
+        if !view().may_content_go(uid) {
+            return Ok(false);
+        }
+        self.ports.file_writer.remove_tree(path).await?;
+        Ok(true)
     }
 }
 

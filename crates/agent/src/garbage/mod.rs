@@ -22,8 +22,8 @@ use rubelet_lifecycle::garbage::{
     doomed_containers, doomed_sandboxes,
 };
 use rubelet_lifecycle::observe::pod_uid_of;
-use rubelet_model::Timestamp;
 use rubelet_model::observation::{ContainerId, PodUid, SandboxId};
+use rubelet_model::{MAX_PERIOD_SECONDS, Timestamp};
 use rubelet_ports::{
     CgroupError, Clock, EventType, FileError, FileReader, FileWriter, NodeEvent, NodeEventRecorder,
     PodCgroups, PodVolumes, RuntimeError, RuntimeReader, RuntimeWriter, VolumeFailure,
@@ -34,6 +34,7 @@ use thiserror::Error;
 use crate::metrics::AgentMetrics;
 use crate::node_now::NodeNow;
 use crate::settings::{AgentPorts, AgentSettings};
+use crate::supervisor::{Panicked, contained};
 
 pub use logs::{LogLink, link_log, remove_logs};
 pub(crate) use stuck::StuckSandbox;
@@ -118,6 +119,14 @@ pub enum GarbageError {
     Cgroup(#[from] CgroupError),
     #[error(transparent)]
     Volumes(#[from] VolumeFailure),
+    #[error("a defect in rubelet: {0}")]
+    Defect(String),
+}
+
+impl From<Panicked> for GarbageError {
+    fn from(panic: Panicked) -> Self {
+        Self::Defect(panic.to_string())
+    }
 }
 
 /// The edges that collecting needs.
@@ -270,7 +279,7 @@ impl GarbageCollector {
         let doomed = doomed_containers(&found.containers(), &fates, &limits, now);
         let by_pod = grouped(doomed, |one| one.pod.clone());
         let outcomes = self
-            .for_each_pod(by_pod, async |one| {
+            .for_each_pod(by_pod, report, async |one| {
                 let Some(container) = found.container(&one.id) else {
                     return (one.id, Ok(()));
                 };
@@ -305,7 +314,7 @@ impl GarbageCollector {
         let doomed = doomed_sandboxes(&found.sandboxes, &found.containers(), &view());
         let by_pod = grouped(doomed, |one| one.pod.clone());
         let outcomes = self
-            .for_each_pod(by_pod, async |one| {
+            .for_each_pod(by_pod, report, async |one| {
                 let result = self.try_to_remove_sandbox(&one).await;
                 (one.id, result)
             })
@@ -323,22 +332,33 @@ impl GarbageCollector {
         Ok(found)
     }
 
-    /// Runs the work of each pod in its order, of a few pods side by side.
+    /// Runs the work of each pod in its order, of a few pods side by side. A panic ends the work of its own pod only.
     async fn for_each_pod<W, T, F: Future<Output = T>>(
         &self,
         by_pod: BTreeMap<PodUid, Vec<W>>,
+        report: &mut GarbageReport,
         work: impl Fn(W) -> F,
     ) -> Vec<T> {
         let work = &work;
-        let pods = futures_util::stream::iter(by_pod.into_values()).map(|pieces| async move {
+        let pods = futures_util::stream::iter(by_pod).map(|(uid, pieces)| async move {
             let mut outcomes = Vec::new();
             for piece in pieces {
-                outcomes.push(work(piece).await);
+                match contained(work(piece)).await {
+                    Ok(outcome) => outcomes.push(outcome),
+                    Err(panic) => return (outcomes, Some((uid, panic))),
+                }
             }
-            outcomes
+            (outcomes, None)
         });
-        let outcomes: Vec<Vec<T>> = pods.buffer_unordered(PODS_IN_FLIGHT).collect().await;
-        outcomes.into_iter().flatten().collect()
+        let pods: Vec<_> = pods.buffer_unordered(PODS_IN_FLIGHT).collect().await;
+        let mut all = Vec::new();
+        for (outcomes, panic) in pods {
+            all.extend(outcomes);
+            if let Some((uid, panic)) = panic {
+                report.add_problem(format!("the garbage of pod {uid}"), &panic.into());
+            }
+        }
+        all
     }
 
     /// Logs go before the container: they are found by what the runtime says about it.
@@ -520,7 +540,7 @@ fn grace_seconds(annotations: &BTreeMap<String, String>) -> i64 {
     recorded(labels::DELETION_GRACE_PERIOD)
         .or_else(|| recorded(labels::TERMINATION_GRACE_PERIOD))
         .unwrap_or_default()
-        .max(MIN_GRACE_SECONDS)
+        .clamp(MIN_GRACE_SECONDS, MAX_PERIOD_SECONDS)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use rubelet_lifecycle::plan::{KillContainer, KillReason};
 use rubelet_lifecycle::pod_state::Retry;
 use rubelet_lifecycle::termination::{ContainerStop, StopCause, stop_container};
 use rubelet_model::observation::{ContainerId, ContainerObservation, ContainerState};
+use rubelet_model::period;
 use rubelet_ports::{HttpCall, HttpCallError, HttpPurpose, HttpScheme, PodEvent};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -140,7 +141,7 @@ impl PodJob {
             .as_ref()
             .map(|seen| seen.ips.clone())
             .unwrap_or_default();
-        let limit = Duration::from_secs(u64::try_from(stop.grace_seconds).unwrap_or(0));
+        let limit = period(stop.grace_seconds);
         let run = async move { self.run_hook(hook, &stop.id, &ips).await }.boxed();
         let ended = async {
             match select(run, clock.sleep(limit)).await {
@@ -171,7 +172,7 @@ impl PodJob {
             Hook::Exec { command } => self.exec_hook(command, id).await,
             Hook::Http(hook) => self.http_hook(hook, ips).await,
             Hook::Sleep { seconds } => {
-                let time = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
+                let time = period(*seconds);
                 let mut sleep = CountedSleep {
                     metrics: &self.ports().metrics.hooks,
                     is_over: false,

@@ -14,6 +14,7 @@ use rubelet_lifecycle::plan::KillContainer;
 use rubelet_lifecycle::pod_state::Retry;
 use rubelet_lifecycle::termination::{ContainerStop, PodStop, can_leave_sandboxes, runtime_grace_seconds};
 use rubelet_model::observation::ContainerKind;
+use rubelet_model::period;
 use rubelet_ports::{PodEvent, RuntimeError, RuntimeErrorKind, within};
 use tokio::sync::{SemaphorePermit, watch};
 
@@ -199,9 +200,9 @@ impl PodJob {
                 let begun = clock.moment();
                 let mut ended = done.subscribe();
                 let turn = ended.wait_for(|ended| stop.waits_for.iter().all(|name| ended.contains(name)));
-                let left = u64::try_from(stop.grace_seconds - hook_seconds).unwrap_or(0);
+                let left = period(stop.grace_seconds.saturating_sub(hook_seconds));
                 // Whoever had to end first and did not within the grace period does not hold up the rest.
-                let _ = within(clock.as_ref(), Duration::from_secs(left), turn).await;
+                let _ = within(clock.as_ref(), left, turn).await;
                 let waited = clock.moment().since(begun).as_secs();
                 let waited = i64::try_from(waited).unwrap_or(i64::MAX);
                 let left = runtime_grace_seconds(stop.grace_seconds, hook_seconds, waited);

@@ -49,7 +49,7 @@ use crate::metrics::static_label;
 use crate::observer::{Sighting, same_facts};
 use crate::recorder::FlightRecorder;
 use crate::sources::{Merger, PodChange, Source, SourceSet};
-use crate::supervisor::{Panicked, Supervisor};
+use crate::supervisor::{Panicked, Supervisor, contained};
 use crate::waits::Waits;
 use admission::Admission;
 use entry::{Entry, RunningJob, full_name_of, is_waiting, uid_of};
@@ -760,12 +760,18 @@ async fn collect_garbage(
     );
     while let Some(scope) = scopes.recv().await {
         let view = || fates.borrow().clone();
-        collector.collect(&scope, &view).await;
-        stuck.send_replace(collector.stuck_sandboxes());
-        let known = view();
-        if known.sources_ready {
-            let is_known = |uid: &PodUid| known.known.contains_key(uid);
-            shared.user_ids.sweep(&shared.ports, is_known).await;
+        let collected = async {
+            collector.collect(&scope, &view).await;
+            stuck.send_replace(collector.stuck_sandboxes());
+            let known = view();
+            if known.sources_ready {
+                let is_known = |uid: &PodUid| known.known.contains_key(uid);
+                shared.user_ids.sweep(&shared.ports, is_known).await;
+            }
+        };
+        // What is left behind can wait for the next search; the node's pods cannot wait for a new process.
+        if let Err(panic) = contained(collected).await {
+            tracing::error!(?scope, error = %panic, "A defect in rubelet: this search for garbage was cut short");
         }
     }
 }

@@ -144,6 +144,13 @@ impl Line {
         created.map(|(_, config)| config.clone()).collect()
     }
 
+    /// What the pod's sandboxes were asked for with.
+    pub(crate) fn sandbox_configs(&self, about: &str) -> Vec<v1::PodSandboxConfig> {
+        let state = self.state.lock().unwrap();
+        let asked = state.sandboxes.iter().filter(|(title, ..)| title == about);
+        asked.map(|(_, config, _)| config.clone()).collect()
+    }
+
     /// The runtime handlers that the pod's sandboxes were asked for with.
     pub(crate) fn handlers(&self, about: &str) -> Vec<String> {
         let state = self.state.lock().unwrap();

@@ -16,6 +16,7 @@ mod bed;
 mod cgroups;
 mod cluster;
 mod ephemeral;
+mod extreme_numbers;
 mod health;
 mod hooks;
 mod identity;

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use rubelet_model::MAX_PERIOD_SECONDS;
 use rubelet_ports::RuntimeErrorKind as Kind;
 use rubelet_ports::{ImageWriter, RuntimeReader, RuntimeWriter};
 use rubelet_testkit::fake_cri::Reaction;
@@ -92,6 +95,66 @@ async fn the_runtime_is_told_the_deadline() {
         .map(|exec| exec.timeout)
         .collect();
     assert_eq!(asked, [10, 0]);
+}
+
+/// Pods and people may ask for every number of seconds, and for every duration.
+#[test]
+fn no_number_of_seconds_upsets_the_client() {
+    let reactor = tokio::runtime::Runtime::new().unwrap();
+    let scene = reactor.block_on(Scene::new());
+    let mut runner = TestRunner::new(Config {
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let edges = vec![
+        i64::MIN,
+        -1,
+        0,
+        1,
+        9_223_372_036,
+        9_223_372_037,
+        359_999_996_401,
+        i64::MAX,
+    ];
+    let seconds = prop_oneof![prop::sample::select(edges), any::<i64>()];
+    let timeout = prop_oneof![Just(Duration::MAX), any::<Duration>()];
+    let check = |(seconds, timeout): (i64, Duration)| {
+        let calls = async {
+            let client = &scene.client;
+            // What the runtime answers is not the point: each of these panicked inside of tonic.
+            let _ = client.stop_container("c", seconds).await;
+            let _ = client.exec_sync("c", vec![], Some(timeout)).await;
+            let checkpoint = v1::CheckpointContainerRequest {
+                timeout: seconds,
+                ..Default::default()
+            };
+            let _ = client.checkpoint_container(checkpoint).await;
+            let _ = client
+                .checkpoint_pod(v1::CheckpointPodRequest::default(), Some(timeout))
+                .await;
+            let _ = client
+                .restore_pod(v1::RestorePodRequest::default(), Some(timeout))
+                .await;
+        };
+        reactor.block_on(calls);
+        Ok(())
+    };
+    runner.run(&(seconds, timeout), check).unwrap();
+    let bounds = 0..=MAX_PERIOD_SECONDS;
+    let runtime = &scene.runtime;
+    for stop in runtime
+        .requests::<v1::StopContainerRequest>("StopContainer")
+        .unwrap()
+    {
+        assert!(bounds.contains(&stop.timeout), "{stop:?}");
+    }
+    for exec in runtime.requests::<v1::ExecSyncRequest>("ExecSync").unwrap() {
+        assert!(bounds.contains(&exec.timeout), "{exec:?}");
+    }
+    let checkpoints = runtime.requests::<v1::CheckpointContainerRequest>("CheckpointContainer");
+    for checkpoint in checkpoints.unwrap() {
+        assert!(bounds.contains(&checkpoint.timeout), "{checkpoint:?}");
+    }
 }
 
 /// The header's value is a number and a unit.

@@ -2,10 +2,8 @@
 //!
 //! Owns the comparison. What follows from it is decided by the state machine and by the status.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_model::Timestamp;
+use rubelet_model::{Timestamp, period};
 
 pub const DEADLINE_REASON: &str = "DeadlineExceeded";
 pub const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
@@ -25,7 +23,7 @@ pub fn active_deadline(pod: &Pod, started_at: Option<Timestamp>, now: Timestamp)
     let (Some(allowed), Some(started_at)) = (allowed, started_at) else {
         return ActiveDeadline::None;
     };
-    let deadline = started_at.plus(Duration::from_secs(u64::try_from(allowed).unwrap_or(0)));
+    let deadline = started_at.plus(period(allowed));
     if now >= deadline {
         ActiveDeadline::Passed
     } else {

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use rubelet_model::{MAX_PERIOD_SECONDS, period};
+
 use super::PodFacts;
 
 pub const MIN_GRACE_SECONDS: i64 = 1;
@@ -20,13 +22,12 @@ pub fn effective_grace_seconds(previous: Option<i64>, pod: &PodFacts, requested:
         .min()
         .or(pod.termination_grace_seconds)
         .unwrap_or(MIN_GRACE_SECONDS)
-        .max(MIN_GRACE_SECONDS)
+        .clamp(MIN_GRACE_SECONDS, MAX_PERIOD_SECONDS)
 }
 
 /// How long whoever asked for a kill waits for its answer, before an `ExceededGracePeriod` event.
 #[must_use]
 pub fn kill_timeout(grace_seconds: i64) -> Duration {
     let seconds = grace_seconds.max(0);
-    let seconds = seconds.saturating_add(seconds / 2).max(10);
-    Duration::from_secs(seconds.unsigned_abs())
+    period(seconds.saturating_add(seconds / 2).max(10))
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
-use rubelet_model::Timestamp;
 use rubelet_model::observation::{ContainerObservation, ContainerState, PodObservation};
+use rubelet_model::{MAX_PERIOD_SECONDS, Timestamp};
 use rubelet_ports::RuntimeErrorKind;
 use rubelet_testkit::{in_scope, workspace_root};
 use serde_json::json;
@@ -171,6 +171,13 @@ fn a_checkpoint_is_written_by_the_runtime() {
             .context("no place")?
             .to_owned();
         assert_eq!(request.location, place);
+        let longest = format!("/checkpoint/default/web/main?timeout={}", i64::MAX);
+        assert_eq!(tls.ask("POST", &longest).await?.status, 200);
+        let asked = running.runtime.take_asked();
+        let [Asked::Checkpoint(request)] = asked.as_slice() else {
+            panic!("{asked:?}");
+        };
+        assert_eq!(request.timeout, MAX_PERIOD_SECONDS);
         let begin = scope.path("root/checkpoints/checkpoint-web_default-main-2");
         assert!(
             place.starts_with(&begin.display().to_string()) && place.ends_with("Z.tar"),

@@ -668,6 +668,35 @@ proptest! {
         prop_assert!(sorted);
     }
 
+    /// Pods of an API server are not validated again; whatever their numbers are, a plan has modes that files can have.
+    #[test]
+    fn no_number_upsets_a_plan(modes: [Option<i32>; 4], users: [Option<i64>; 3], group: Option<i64>, seconds: Option<i64>) {
+        let [default_mode, mode, other_mode, directory_mode] = modes;
+        let [default_user, user, run_as] = users;
+        let items = json!([{ "key": "a", "path": "a", "mode": mode, "user": user }]);
+        let volumes = json!([
+            { "name": "map", "configMap": { "name": "settings", "defaultMode": default_mode, "defaultUser": default_user, "items": items } },
+            { "name": "secret", "secret": { "secretName": "keys", "defaultMode": other_mode, "defaultUser": default_user } },
+            { "name": "downward", "downwardAPI": { "defaultMode": other_mode, "items": [
+                { "path": "a", "fieldRef": { "fieldPath": "metadata.name" }, "mode": mode, "user": user }] } },
+            { "name": "projected", "projected": { "defaultMode": default_mode, "sources": [
+                { "serviceAccountToken": { "path": "token", "expirationSeconds": seconds } },
+                { "configMap": { "name": "settings", "items": items } }] } },
+            { "name": "empty", "emptyDir": { "mode": directory_mode } },
+        ]);
+        let mut pod = pod_with(volumes);
+        let context = json!({ "runAsUser": run_as, "fsGroup": group });
+        pod.spec.as_mut().unwrap().security_context = Some(serde_json::from_value(context).unwrap());
+        let plan = plan_set_up(&pod, &node(), &layout(), &answers(&ObjectNeeds::of(&pod)));
+        prop_assert_eq!(plan.volumes.len(), 5);
+        let steps = plan.volumes.iter().filter_map(|volume| volume.plan.as_ref().ok()).flatten();
+        for step in steps {
+            if let VolumeAction::WritePayload { files, .. } = &step.action {
+                prop_assert!(files.iter().all(|file| file.mode <= 0o7777), "{:?}", files);
+            }
+        }
+    }
+
     /// A path is either refused or stays in the volume, under names that are not the layout's.
     #[test]
     fn paths_stay_in_the_volume(path in "[a./]{0,8}|\\PC{0,12}") {

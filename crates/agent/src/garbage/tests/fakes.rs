@@ -49,6 +49,8 @@ pub(super) struct RuntimeState {
     pub(super) broken: BTreeSet<String>,
     /// Calls about these ids never end.
     pub(super) hanging: BTreeSet<String>,
+    /// Calls about these ids panic.
+    pub(super) panicking: BTreeSet<String>,
     pub(super) lists_fail: bool,
     /// Calls that change something, in order.
     pub(super) calls: Vec<String>,
@@ -111,6 +113,10 @@ impl FakeRuntime {
             state.calls.push(format!("{call} {id}"));
             if state.broken.contains(id) {
                 return Err(error(RuntimeErrorKind::Unknown, "broken"));
+            }
+            if state.panicking.contains(id) {
+                drop(state);
+                panic!("on purpose");
             }
             state.hanging.contains(id)
         };

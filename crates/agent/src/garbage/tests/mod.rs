@@ -225,6 +225,24 @@ fn what_cannot_be_removed_keeps_its_pod_and_nothing_else() {
 }
 
 #[test]
+fn a_panic_keeps_its_pod_and_nothing_else() {
+    let bench = bench();
+    bench.runtime.state().panicking.insert("gonexbx0".to_owned());
+    let report = collect(&bench, &GarbageScope::Node, fates(&KNOWN, true));
+    let problem = "a defect in rubelet: the task panicked: on purpose".to_owned();
+    assert_eq!(
+        report.problems,
+        [("the garbage of pod gone".to_owned(), problem)].into()
+    );
+    assert_eq!(
+        report.sandboxes,
+        ["live-old", "strange-sandbox"].map(SandboxId::from)
+    );
+    let left = bench.files.leaves("/root/pods");
+    assert_eq!(left, ["/root/pods/gone/etc-hosts", "/root/pods/live/etc-hosts"]);
+}
+
+#[test]
 fn a_pod_that_hangs_holds_up_no_other() {
     let bench = bench();
     bench.runtime.state().hanging.insert("gonexax0".to_owned());
@@ -418,6 +436,11 @@ fn the_grace_of_a_container_that_may_run() {
         5,
     );
     check(&[(labels::TERMINATION_GRACE_PERIOD, "0")], 2);
+    check(&[(labels::TERMINATION_GRACE_PERIOD, "-9223372036854775808")], 2);
+    check(
+        &[(labels::TERMINATION_GRACE_PERIOD, "9223372036854775807")],
+        MAX_PERIOD_SECONDS,
+    );
     check(&[(labels::TERMINATION_GRACE_PERIOD, "soon")], 2);
 }
 
