@@ -12,12 +12,11 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff;
 use rubelet_model::Timestamp;
+use rubelet_model::message::bounded;
 use rubelet_ports::{Clock, EventRecorder, EventType, Moment, PodEvent};
 use serde_json::Value;
 
 const MAX_EVENTS: usize = 1_000;
-/// Runtimes can be wordy; nobody reads more than this.
-const MAX_MESSAGE_BYTES: usize = 8 * 1024;
 const COMPONENT: &str = "kubelet";
 const FIRST_LOG_GAP: Duration = Duration::from_secs(60);
 const MAX_LOG_GAP: Duration = Duration::from_secs(3600);
@@ -156,7 +155,7 @@ impl EventRecorder for EventLog {
             container: event.container,
             event_type: event.event_type,
             reason: event.reason,
-            message: cut(event.message),
+            message: bounded(event.message),
         });
         if let Some(count) = self.note(&key, pod) {
             log(&key, count);
@@ -176,14 +175,6 @@ fn log(key: &EventKey, count: i32) {
             tracing::warn!(namespace, pod, uid, container, reason, note, count, "pod event");
         }
     }
-}
-
-fn cut(mut message: String) -> String {
-    if message.len() > MAX_MESSAGE_BYTES {
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
-        message.push('…');
-    }
-    message
 }
 
 /// Where the container stands in the pod.

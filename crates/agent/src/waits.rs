@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rubelet_model::Timestamp;
 use rubelet_model::explanation::WaitExplanation;
+use rubelet_model::message::{MAX_WAIT_BYTES, bound};
 use rubelet_ports::{Clock, Moment};
 
 /// How far it is, at the moment of the question.
@@ -65,7 +66,8 @@ impl Waits {
         future.await
     }
 
-    fn open(&self, what: String, progress: Option<Progress>) -> OpenWait {
+    fn open(&self, mut what: String, progress: Option<Progress>) -> OpenWait {
+        bound(&mut what, MAX_WAIT_BYTES);
         let (since, begun) = (self.clock.now(), self.clock.moment());
         let id = self.with(|register| {
             let id = register.next_id;
@@ -87,7 +89,8 @@ impl Waits {
 
     /// Remembers what went wrong, until something goes well.
     pub(crate) fn failed(&self, error: impl Into<String>) {
-        let error = error.into();
+        let mut error = error.into();
+        bound(&mut error, MAX_WAIT_BYTES);
         self.with(|register| register.last_error = Some(error));
     }
 

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerPort, ExecAction, HTTPGetAction, LifecycleHandler, Pod, TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rubelet_model::message::bounded;
 use rubelet_model::observation::ContainerObservation;
 use serde_json::Value;
 
@@ -82,11 +83,11 @@ impl Hook {
         }
     }
 
-    /// What the container's status says when the hook failed.
+    /// What the container's status says when the hook failed, as long as a message may be.
     #[must_use]
     pub fn failure(&self, pod: &Pod, container: &str, error: &str, output: &str) -> String {
         let place = format!("for Container {container:?} in Pod {:?}", pod_text(pod));
-        match self {
+        bounded(match self {
             Self::Exec { command } => format!(
                 "Exec lifecycle hook ([{}]) {place} failed - error: {error}, message: {}",
                 command.join(" "),
@@ -100,7 +101,7 @@ impl Hook {
                 format!("Sleep lifecycle hook ({seconds}) {place} failed - error: {error}")
             }
             Self::Invalid { .. } => format!("Cannot run handler: {error}"),
-        }
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use rubelet_model::Timestamp;
 use rubelet_model::address::parse_ip;
+use rubelet_model::message::bounded;
 use rubelet_model::observation::{
     ContainerExit, ContainerMount, ContainerObservation, ContainerResources, ContainerState, ContainerUser,
     NetworkMode, PodObservation, PodUid, RecordedSpec, SandboxId, SandboxObservation, SandboxState,
@@ -184,7 +185,7 @@ fn container_state(status: &v1::ContainerStatus) -> ContainerState {
         v1::ContainerState::ContainerExited => ContainerState::Exited(ContainerExit {
             exit_code: status.exit_code,
             reason: status.reason.clone(),
-            message: status.message.clone(),
+            message: bounded(status.message.as_str()),
             started_at,
             finished_at: Timestamp::from_unix_nanos(status.finished_at),
         }),

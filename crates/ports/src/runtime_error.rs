@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use rubelet_model::message::bounded;
 use thiserror::Error;
 
 /// The kind of a failure, as far as a caller acts on it differently.
@@ -134,14 +135,15 @@ pub struct RuntimeError {
 }
 
 impl RuntimeError {
-    /// `message` is what the runtime or the transport said; a user part in its URLs is struck out.
+    /// `message` is what the runtime or the transport said; a user part in its URLs is struck out, and a long one is cut.
     #[must_use]
     pub fn new(method: &'static str, endpoint: &str, kind: RuntimeErrorKind, message: &str) -> Self {
         Self {
             method,
             endpoint: endpoint.to_owned(),
             kind,
-            message: without_url_users(message),
+            // After the users are gone: a cut within an address would keep a password.
+            message: bounded(without_url_users(message)),
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use rubelet_model::GoDuration;
+use rubelet_model::message::output;
 use rubelet_model::observation::ContainerId;
 use rubelet_ports::{
     Clock, Dialer, GrpcHealth, HttpAnswer, HttpCallError, RuntimeError, RuntimeErrorKind, RuntimeWriter,
@@ -18,8 +19,6 @@ use tokio::sync::Semaphore;
 use crate::course::Verdict;
 use crate::spec::Action;
 
-/// What is kept of a command's output.
-const OUTPUT_LIMIT_BYTES: usize = 10 * 1024;
 /// Tries of a probe that fails for reasons of our own.
 const MAX_TRIES: usize = 3;
 /// Commands that are being started. Starting one is work for the processors; more at a time make none of them faster.
@@ -164,7 +163,8 @@ impl Attempts {
         let limit = timeout.saturating_add(RUNTIME_MARGIN);
         match within(self.clock.as_ref(), limit, call).await {
             Ok(Ok(answer)) if answer.exit_code == 0 => Finding::Success,
-            Ok(Ok(answer)) => Finding::Failure(output(&answer.stdout, &answer.stderr)),
+            // One after the other: the runtime does not say how they were mixed.
+            Ok(Ok(answer)) => Finding::Failure(output(&[&answer.stdout, &answer.stderr])),
             Ok(Err(error)) if error.kind() == RuntimeErrorKind::DeadlineExceeded => timed_out(),
             Ok(Err(error)) => Finding::Error {
                 would_be: "unknown",
@@ -197,17 +197,6 @@ fn of_http(result: Result<HttpAnswer, HttpCallError>) -> Finding {
             message,
         },
     }
-}
-
-/// Both outputs, one after the other: the runtime does not say how they were mixed.
-fn output(stdout: &[u8], stderr: &[u8]) -> String {
-    let bytes: Vec<u8> = stdout
-        .iter()
-        .chain(stderr)
-        .copied()
-        .take(OUTPUT_LIMIT_BYTES)
-        .collect();
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn timeout_words(command: &[String], timeout: Duration) -> String {
@@ -300,7 +289,5 @@ mod tests {
             runtime_words(&error),
             "rpc error: code = NotFound desc = no such container"
         );
-        assert_eq!(output(b"out", b"err"), "outerr");
-        assert_eq!(output(&[b'x'; 20_000], b"err").len(), OUTPUT_LIMIT_BYTES);
     }
 }

@@ -19,6 +19,7 @@ use rubelet_lifecycle::plan::{
 };
 use rubelet_lifecycle::pod_state::Retry;
 use rubelet_lifecycle::status::StartFailure;
+use rubelet_model::message::bounded;
 use rubelet_model::observation::{ContainerId, ContainerKind, PodObservation};
 use rubelet_ports::{ImageRequest, PodEvent, PresentImage, RuntimeError, RuntimeErrorKind};
 use rubelet_wire::cri::v1::ContainerConfig;
@@ -284,7 +285,7 @@ impl PodJob {
             .failed(format!("container {name}: {reason}: {message}"));
         let failure = StartFailure {
             reason: reason.to_owned(),
-            message: message.to_owned(),
+            message: bounded(message),
         };
         self.work.start_failures.insert(name.to_owned(), failure);
     }

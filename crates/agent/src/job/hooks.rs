@@ -17,6 +17,7 @@ use rubelet_lifecycle::hooks::{
 use rubelet_lifecycle::plan::{KillContainer, KillReason};
 use rubelet_lifecycle::pod_state::Retry;
 use rubelet_lifecycle::termination::{ContainerStop, StopCause, stop_container};
+use rubelet_model::message::output;
 use rubelet_model::observation::{ContainerId, ContainerObservation, ContainerState};
 use rubelet_model::period;
 use rubelet_ports::{HttpCall, HttpCallError, HttpPurpose, HttpScheme, PodEvent};
@@ -33,7 +34,7 @@ const HOOK_LOOK: Duration = Duration::from_secs(10);
 /// Why a hook did not do what it should. Neither text is put into an event: both come from the container.
 pub(super) struct HookFailure {
     error: String,
-    /// What the command printed.
+    /// What the command printed first.
     output: String,
 }
 
@@ -195,15 +196,14 @@ impl PodJob {
             Ok(answer) => answer,
             Err(error) => return Err(HookFailure::new(error.message())),
         };
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (stdout, stderr) = (text(&answer.stdout), text(&answer.stderr));
         Err(HookFailure {
             error: format!(
-                "command '{}' exited with {}: {stderr}",
+                "command '{}' exited with {}: {}",
                 command.join(" "),
-                answer.exit_code
+                answer.exit_code,
+                output(&[&answer.stderr])
             ),
-            output: stdout + &stderr,
+            output: output(&[&answer.stdout, &answer.stderr]),
         })
     }
 

@@ -7,6 +7,7 @@ use rubelet_lifecycle::pod_state::PodState;
 use rubelet_lifecycle::status::find_condition;
 use rubelet_model::Timestamp;
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
+use rubelet_model::message::{MAX_WAIT_BYTES, bound};
 
 use super::Pods;
 use super::entry::Entry;
@@ -63,10 +64,14 @@ impl Pods {
         &self,
         what: impl Into<String>,
         since: Timestamp,
-        last_error: Option<String>,
+        mut last_error: Option<String>,
     ) -> WaitExplanation {
+        let mut what = what.into();
+        for text in last_error.iter_mut().chain([&mut what]) {
+            bound(text, MAX_WAIT_BYTES);
+        }
         WaitExplanation {
-            what: what.into(),
+            what,
             since,
             age_seconds: self.now().since(since).as_secs(),
             last_error,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rubelet_model::message::{MAX_MESSAGE_BYTES, MAX_WAIT_BYTES};
 use rubelet_sim::dialer::{PLAIN, REFUSED, SILENT};
 use serde_json::{Value, json};
 
@@ -94,6 +95,30 @@ fn a_failed_post_start_hook_kills_the_container() {
         waiting.and_then(|waiting| waiting.reason).as_deref() == Some("CrashLoopBackOff")
     });
     assert!(bed.container("web").restart_count >= 1);
+}
+
+/// A command may print without end; what a status, an event or a wait keeps of it does not.
+#[test]
+fn the_output_of_a_failed_hook_is_cut() {
+    let mut bed = Bed::started();
+    // The costliest of texts: each of its characters is written as five when it is quoted.
+    bed.line.print("begin\u{7f}é".repeat(2 << 20).into_bytes());
+    let pod = with_hooks("web", &[], json!({"postStart": exec(&["exit", "3"])}));
+    bed.put(&pod);
+    bed.wait("it says why", SOON, |bed| {
+        let waiting = bed.container("web").state.and_then(|state| state.waiting);
+        waiting.and_then(|waiting| waiting.reason).as_deref() == Some("PostStartHookError")
+    });
+    let message = bed
+        .container("web")
+        .state
+        .and_then(|state| state.waiting?.message)
+        .unwrap_or_default();
+    assert!(message.contains("exited with 3: begin"), "{message:.200}");
+    assert!(message.len() <= MAX_MESSAGE_BYTES, "{} bytes", message.len());
+    let error = bed.last_error("web");
+    assert!(error.contains("exited with 3: begin"), "{error:.200}");
+    assert!(error.len() <= MAX_WAIT_BYTES, "{} bytes", error.len());
 }
 
 #[test]

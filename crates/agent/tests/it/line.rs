@@ -63,6 +63,8 @@ struct State {
     sandboxes: Vec<(String, v1::PodSandboxConfig, String)>,
     streams_refused: bool,
     hangs_whole_lists: bool,
+    /// What commands in containers print, to both outputs.
+    printed: Vec<u8>,
     injected: Option<Injected>,
 }
 
@@ -107,6 +109,11 @@ impl Line {
     /// Lists of everything get no answer.
     pub(crate) fn hang_whole_lists(&self, hang: bool) {
         self.state.lock().unwrap().hangs_whole_lists = hang;
+    }
+
+    /// From now on every command in a container prints this, to both outputs.
+    pub(crate) fn print(&self, output: Vec<u8>) {
+        self.state.lock().unwrap().printed = output;
     }
 
     /// Sends an event that the runtime did not send.
@@ -466,7 +473,11 @@ impl RuntimeWriter for Line {
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
         let about = self.title(container_id);
         let call = self.inner.exec_sync(container_id, command, timeout);
-        self.pass("ExecSync", &about, call).await
+        let mut answer = self.pass("ExecSync", &about, call).await?;
+        let printed = self.state.lock().unwrap().printed.clone();
+        answer.stdout.extend_from_slice(&printed);
+        answer.stderr.extend_from_slice(&printed);
+        Ok(answer)
     }
 
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError> {

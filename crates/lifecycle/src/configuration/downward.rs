@@ -2,6 +2,7 @@
 //!
 //! Owns `fieldRef` and `resourceFieldRef`. Volumes of the same kind belong to storage.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ObjectFieldSelector, Pod, ResourceFieldSelector};
@@ -144,9 +145,15 @@ pub fn quoted(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
             letter if is_printable(letter) => out.push(letter),
-            letter if (letter as u32) < 0x80 => out.push_str(&format!("\\x{:02x}", letter as u32)),
-            letter if (letter as u32) < 0x1_0000 => out.push_str(&format!("\\u{:04x}", letter as u32)),
-            letter => out.push_str(&format!("\\U{:08x}", letter as u32)),
+            letter => {
+                let number = u32::from(letter);
+                // Writing into a text cannot fail.
+                let _ = match number {
+                    0..0x80 => write!(out, "\\x{number:02x}"),
+                    0x80..0x1_0000 => write!(out, "\\u{number:04x}"),
+                    _ => write!(out, "\\U{number:08x}"),
+                };
+            }
         }
     }
     out.push('"');
@@ -154,11 +161,14 @@ pub fn quoted(text: &str) -> String {
 }
 
 fn is_printable(letter: char) -> bool {
-    // Behind another letter, the standard library escapes exactly what cannot be printed, and the apostrophe.
-    letter == '\'' || {
-        let text = format!("a{letter}");
-        text.escape_debug().eq(text.chars())
+    if letter.is_ascii() {
+        return matches!(letter, ' '..='~');
     }
+    // Behind another letter, the standard library escapes exactly what cannot be printed.
+    let mut bytes = [b'a', 0, 0, 0, 0];
+    let length = 1 + letter.encode_utf8(&mut bytes[1..]).len();
+    let text = str::from_utf8(&bytes[..length]).unwrap_or_default();
+    text.escape_debug().eq(text.chars())
 }
 
 /// The value of a `resourceFieldRef`; limits that are not set are the pod's, else what the node can give.

@@ -1,8 +1,10 @@
 //! The form in which statuses are compared.
 //!
-//! Owns precision, order and the length of termination messages; no meaning changes.
+//! Owns precision, order and the length of messages; no meaning changes.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
+
+use rubelet_model::message::{MAX_MESSAGE_BYTES, bound};
 
 use super::moments::to_whole_seconds;
 use super::view::spec_of;
@@ -22,7 +24,9 @@ pub fn normalize(pod: &Pod, status: &mut PodStatus) {
     if let Some(time) = &mut status.start_time {
         to_whole_seconds(time);
     }
+    bound_message(&mut status.message);
     for condition in status.conditions.iter_mut().flatten() {
+        bound_message(&mut condition.message);
         let times = [
             &mut condition.last_probe_time,
             &mut condition.last_transition_time,
@@ -61,7 +65,16 @@ pub fn normalize(pod: &Pod, status: &mut PodStatus) {
     }
 }
 
+fn bound_message(message: &mut Option<String>) {
+    if let Some(message) = message {
+        bound(message, MAX_MESSAGE_BYTES);
+    }
+}
+
 fn normalize_state(state: &mut ContainerState, message_bytes: usize) {
+    if let Some(waiting) = &mut state.waiting {
+        bound_message(&mut waiting.message);
+    }
     if let Some(running) = &mut state.running {
         running.started_at.as_mut().into_iter().for_each(to_whole_seconds);
     }
@@ -73,6 +86,47 @@ fn normalize_state(state: &mut ContainerState, message_bytes: usize) {
         {
             // Never within a character: half a character is no text.
             message.truncate(message.floor_char_boundary(message_bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ContainerStateWaiting, PodCondition};
+
+    use super::*;
+
+    #[test]
+    fn no_message_of_a_status_is_long() {
+        let long = || Some("é".repeat(1 << 20));
+        let mut status = PodStatus {
+            message: long(),
+            conditions: Some(vec![PodCondition {
+                message: long(),
+                ..PodCondition::default()
+            }]),
+            container_statuses: Some(vec![ContainerStatus {
+                state: Some(ContainerState {
+                    waiting: Some(ContainerStateWaiting {
+                        message: long(),
+                        ..ContainerStateWaiting::default()
+                    }),
+                    ..ContainerState::default()
+                }),
+                ..ContainerStatus::default()
+            }]),
+            ..PodStatus::default()
+        };
+        normalize(&Pod::default(), &mut status);
+        let waiting = |status: &PodStatus| {
+            let container = status.container_statuses.as_ref()?.first()?.clone();
+            container.state?.waiting?.message
+        };
+        let condition = |status: &PodStatus| status.conditions.as_ref()?.first()?.message.clone();
+        for message in [status.message.clone(), condition(&status), waiting(&status)] {
+            let message = message.unwrap_or_default();
+            assert!(message.len() <= MAX_MESSAGE_BYTES, "{} bytes", message.len());
+            assert!(message.ends_with("é…"));
         }
     }
 }

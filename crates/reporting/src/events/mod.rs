@@ -22,6 +22,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff;
 use rubelet_model::Timestamp;
+use rubelet_model::message::bounded;
 use rubelet_model::names::is_dns_subdomain;
 use rubelet_ports::api::EventWriter;
 use rubelet_ports::{
@@ -36,8 +37,6 @@ use reference::{node_reference, pod_reference};
 
 /// As upstream: more than this waits only while the API server is away, and then nobody reads it.
 const MAX_QUEUED: usize = 1_000;
-/// Runtimes can be wordy; nobody reads more than this.
-const MAX_MESSAGE_BYTES: usize = 8 * 1024;
 const COMPONENT: &str = "kubelet";
 const DEFAULT_NAMESPACE: &str = "default";
 
@@ -165,7 +164,7 @@ impl EventShared {
             involved_object: object,
             type_: Some(event_type.as_str().to_owned()),
             reason: Some(reason.into_owned()),
-            message: Some(cut(message)),
+            message: Some(bounded(message)),
             count: Some(1),
             first_timestamp: at.clone(),
             last_timestamp: at,
@@ -207,14 +206,6 @@ impl EventShared {
 fn namespace_of(object: &ObjectReference) -> String {
     let namespace = object.namespace.clone().filter(|namespace| !namespace.is_empty());
     namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
-}
-
-fn cut(mut message: String) -> String {
-    if message.len() > MAX_MESSAGE_BYTES {
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
-        message.push('…');
-    }
-    message
 }
 
 /// Events have whole seconds.

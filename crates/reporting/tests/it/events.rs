@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Event, Pod};
+use rubelet_model::message::MAX_MESSAGE_BYTES;
 use rubelet_ports::api::{ApiError, ApiErrorKind, EventWriter};
 use rubelet_ports::{Clock, EventRecorder, EventType, NodeEvent, NodeEventRecorder, PodEvent};
 use rubelet_reporting::events::{ApiEvents, EventPorts, Tee};
@@ -324,7 +325,7 @@ fn long_messages_are_cut_between_characters() {
     bed.pass(SECOND);
     let stored = bed.stored();
     let message = stored[0]["message"].as_str().unwrap();
-    assert!(message.len() <= 8 * 1024 + 3 && message.ends_with("é…"));
+    assert!(message.len() <= MAX_MESSAGE_BYTES && message.ends_with("é…"));
 }
 
 #[test]

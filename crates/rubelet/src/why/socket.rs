@@ -11,8 +11,8 @@ use rubelet_server::{SOCKET_NAME, short_path};
 use serde_json::Value;
 
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Flight records are bounded; a peer that sends more is not rubelet.
-const ANSWER_LIMIT_BYTES: u64 = 64 << 20;
+/// Far above what the texts and records of all pods can add up to; a peer that sends more is not rubelet.
+const ANSWER_LIMIT_BYTES: u64 = 1 << 30;
 
 pub(super) fn ask(root_dir: &Path, path: &str) -> Result<Value> {
     let shown = root_dir.join(SOCKET_NAME);
@@ -48,6 +48,9 @@ fn exchange(mut stream: UnixStream, path: &str) -> Result<Vec<u8>> {
     let mut answer = Vec::new();
     let read = stream.take(ANSWER_LIMIT_BYTES).read_to_end(&mut answer);
     match read {
+        Ok(length) if length as u64 == ANSWER_LIMIT_BYTES => {
+            bail!("the answer is longer than {ANSWER_LIMIT_BYTES} bytes: this is not rubelet")
+        }
         Ok(_) if answer.is_empty() => bail!("it gave no answer (only root and rubelet's own user get one)"),
         Ok(_) => Ok(answer),
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -66,7 +69,28 @@ fn parse(answer: &[u8]) -> Option<(u16, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
+
+    /// What no other program gets may be long: a node can have thousands of pods, and each a text for its last error.
+    #[test]
+    fn a_long_answer_is_read_to_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join(SOCKET_NAME)).unwrap();
+        let text = "x".repeat(65 << 20);
+        let answer = format!("HTTP/1.0 200 OK\r\n\r\n[\"{text}\"]");
+        let peer = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream
+                .read_exact(&mut [0; b"GET /why HTTP/1.0\r\n\r\n".len()])
+                .unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let answer = ask(folder.path(), "/why").unwrap();
+        peer.join().unwrap();
+        assert_eq!(answer[0].as_str().map(str::len), Some(text.len()));
+    }
 
     #[test]
     fn answers_are_taken_apart() {
