@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::channel::Channel;
 use crate::credentials::Credentials;
 use crate::decode;
-use crate::failure::{decode_words, from_answer, from_transport, leaves_connection_alone};
+use crate::failure::{AskedObject, decode_words, from_answer, from_transport, leaves_connection_alone};
 use crate::limiter::Limiter;
 use crate::metrics::ClientMetrics;
 use crate::reachability::Reachability;
@@ -124,6 +124,7 @@ impl Core {
         operation: &str,
         request: Request<Vec<u8>>,
     ) -> Result<Response<Incoming>, ApiError> {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let authorization = self
             .credentials
             .authorization()
@@ -146,7 +147,8 @@ impl Core {
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(self.refused(operation, response).await)
+        let object = AskedObject::of(&method, &path);
+        Err(self.refused(operation, object, response).await)
     }
 
     fn addressed(
@@ -169,11 +171,16 @@ impl Core {
         Ok(Request::from_parts(parts, Full::from(body)))
     }
 
-    async fn refused(&self, operation: &str, response: Response<Incoming>) -> ApiError {
+    async fn refused(
+        &self,
+        operation: &str,
+        object: Option<AskedObject<'_>>,
+        response: Response<Incoming>,
+    ) -> ApiError {
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, MAX_FAILURE_BYTES).collect().await;
         let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        let (kind, mut message) = from_answer(parts.status, &parts.headers, &body);
+        let (kind, mut message) = from_answer(parts.status, &parts.headers, &body, object);
         if parts.status == StatusCode::UNAUTHORIZED {
             let server_time = parts
                 .headers

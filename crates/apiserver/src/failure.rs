@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use k8s_openapi::jiff::Timestamp;
 use rubelet_ports::api::ApiErrorKind;
 use serde::Deserialize;
 use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::{CertificateError, Error as TlsError, InvalidMessage};
 
+use crate::call::segment;
 use crate::dial::{DialError, GIVEN_UP};
 
 const MAX_MESSAGE_BYTES: usize = 1024;
@@ -154,6 +155,10 @@ struct Status {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Details {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    name: String,
     retry_after_seconds: Option<u64>,
     #[serde(default)]
     causes: Vec<Cause>,
@@ -166,6 +171,13 @@ struct Cause {
 }
 
 impl Status {
+    /// Whether it says that this object does not exist. In a `Status` the kind is the resource: `pods`.
+    fn is_absence_of(&self, object: &AskedObject<'_>) -> bool {
+        let is_named =
+            |details: &Details| details.kind == object.resource && segment(&details.name) == object.name;
+        self.reason == "NotFound" && self.details.as_ref().is_some_and(is_named)
+    }
+
     /// A patch whose UID is not that of the object is an attempt to change it for the server; for us it is another object.
     fn is_about_uid(&self) -> bool {
         let mut causes = self.details.iter().flat_map(|details| &details.causes);
@@ -173,8 +185,41 @@ impl Status {
     }
 }
 
-/// An answer that is a failure.
-pub(crate) fn from_answer(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (ApiErrorKind, String) {
+/// The object that a request is about, as its path names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AskedObject<'a> {
+    resource: &'a str,
+    name: &'a str,
+}
+
+impl<'a> AskedObject<'a> {
+    /// None for a collection. A creation is about none either: it may lack its namespace, or what the new object refers to.
+    pub(crate) fn of(method: &Method, path: &'a str) -> Option<Self> {
+        let mut segments = path.trim_start_matches('/').split('/');
+        let version_segments = match segments.next() {
+            Some("api") => 1,
+            Some("apis") => 2,
+            Some(_) | None => return None,
+        };
+        let rest: Vec<&str> = segments.skip(version_segments).collect();
+        let rest = match rest.as_slice() {
+            ["namespaces", _, rest @ ..] if !rest.is_empty() => rest,
+            rest => rest,
+        };
+        match rest {
+            [resource, name, ..] if method != Method::POST => Some(Self { resource, name }),
+            _ => None,
+        }
+    }
+}
+
+/// An answer that is a failure. A 404 of a proxy says nothing about the object.
+pub(crate) fn from_answer(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    object: Option<AskedObject<'_>>,
+) -> (ApiErrorKind, String) {
     let parsed = serde_json::from_slice::<Status>(body)
         .ok()
         .filter(|status| status.kind == "Status");
@@ -189,6 +234,14 @@ pub(crate) fn from_answer(status: StatusCode, headers: &HeaderMap, body: &[u8]) 
         .map(Duration::from_secs);
     if parsed.as_ref().is_some_and(Status::is_about_uid) {
         return (ApiErrorKind::Conflict, message);
+    }
+    if status == StatusCode::NOT_FOUND
+        && let Some(object) = object
+        && !parsed
+            .as_ref()
+            .is_some_and(|status| status.is_absence_of(&object))
+    {
+        return (ApiErrorKind::ServerFailed, message);
     }
     let reason = parsed.as_ref().map_or("", |status| status.reason.as_str());
     (kind_of(status.as_u16(), reason, retry_after), message)

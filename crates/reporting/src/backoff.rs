@@ -31,6 +31,9 @@ pub(crate) const MIRROR_REFUSED: Limits = Limits {
     longest: Duration::from_secs(60),
 };
 
+/// How long the watch has to say that a pod is gone which the API server does not find.
+const ABSENCE: Duration = Duration::from_secs(10);
+
 /// Failures in a row.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
@@ -43,6 +46,16 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
+    /// After an answer that there is no such pod, which the watch has not confirmed yet.
+    pub(crate) fn for_absence(message: String, now: Moment) -> Self {
+        Self {
+            length: ABSENCE,
+            until: now.plus(ABSENCE),
+            message,
+            ends_with_news: false,
+        }
+    }
+
     /// After a failure, with those before it. A part of each pause is chance, so that many do not come back at once.
     pub(crate) fn after(
         before: Option<&Self>,

@@ -133,12 +133,13 @@ impl Table {
             Work::CreateMirror { .. } => None,
         };
         // A deletion with the wrong UID is a conflict; so is a patch that raced with others, which says nothing about the pod.
-        let is_gone = match (&job.work, error.kind) {
-            (Work::CreateMirror { .. }, _) => false,
-            (_, ApiErrorKind::NotFound) => true,
-            (Work::Delete { .. } | Work::DeleteMirror { .. }, ApiErrorKind::Conflict) => true,
-            (_, _) => false,
-        };
+        let is_gone = matches!(
+            (&job.work, error.kind),
+            (
+                Work::Delete { .. } | Work::DeleteMirror { .. },
+                ApiErrorKind::NotFound | ApiErrorKind::Conflict
+            )
+        );
         if let Some(target) = target
             && is_gone
         {
@@ -166,10 +167,17 @@ impl Table {
             Key::Status(uid) => self.entries.get(uid).and_then(|entry| entry.backoff.as_ref()),
             Key::Mirror(name) => self.mirrors.get(name).and_then(|state| state.backoff.as_ref()),
         };
-        if before.is_none_or(|before| before.message != message) {
+        let is_absent = matches!(job.work, Work::Status { .. }) && error.kind == ApiErrorKind::NotFound;
+        if is_absent {
+            tracing::debug!(pod = %job.name, %error, "The API server does not find a pod; its watch decides whether it is gone");
+        } else if before.is_none_or(|before| before.message != message) {
             tracing::warn!(pod = %job.name, %error, "The API server does not take what is reported of a pod; trying again");
         }
-        let mut backoff = Backoff::after(before, limits, message, scene.now, scene.chance);
+        let mut backoff = if is_absent {
+            Backoff::for_absence(message, scene.now)
+        } else {
+            Backoff::after(before, limits, message, scene.now, scene.chance)
+        };
         backoff.ends_with_news = error.kind == ApiErrorKind::Invalid;
         match &job.key {
             Key::Status(uid) => {

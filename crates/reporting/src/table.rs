@@ -209,9 +209,14 @@ impl Table {
         }
         self.queue.push(Key::Mirror(name.clone()), Urgency::Urgent);
         let of_api = self.api.get(name).map(|pod| pod_uid_of(pod));
+        let is_gone = of_api.is_none();
         for uid in [of_api, self.static_of(name).cloned()].into_iter().flatten() {
             if let Some(entry) = self.entries.get_mut(&uid) {
                 entry.must_look = true;
+                if is_gone {
+                    // The next object of this name is another one.
+                    entry.backoff = None;
+                }
                 self.push_status(&uid);
             }
         }

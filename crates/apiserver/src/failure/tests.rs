@@ -13,7 +13,7 @@ fn answers_have_their_kind_and_message() {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static(value));
             }
             let status = StatusCode::from_u16(code).unwrap();
-            let found = from_answer(status, &headers, body.as_bytes());
+            let found = from_answer(status, &headers, body.as_bytes(), None);
             assert_eq!(found, (kind, message.to_owned()), "{code} {body}");
         };
     let status = |reason: &str, message: &str| {
@@ -127,7 +127,7 @@ fn answers_have_their_kind_and_message() {
 fn long_messages_are_cut_between_letters() {
     let message = "é".repeat(2000);
     let body = format!(r#"{{"kind":"Status","message":"{message}"}}"#);
-    let (_, shown) = from_answer(StatusCode::FORBIDDEN, &HeaderMap::new(), body.as_bytes());
+    let (_, shown) = from_answer(StatusCode::FORBIDDEN, &HeaderMap::new(), body.as_bytes(), None);
     assert!(shown.len() <= MAX_MESSAGE_BYTES + '…'.len_utf8() && shown.ends_with('…'));
 }
 
@@ -221,4 +221,61 @@ fn no_connection_names_the_server_and_the_cause() {
 fn bad_json_is_told_without_its_content() {
     let error = serde_json::from_str::<u8>("\"hunter2\"").unwrap_err();
     assert_eq!(decode_words(&error), "has another form at line 1 column 9");
+}
+
+#[test]
+fn a_path_names_its_object() {
+    let check = |method: Method, path: &str, expected: Option<(&str, &str)>| {
+        let found = AskedObject::of(&method, path);
+        assert_eq!(
+            found.map(|object| (object.resource, object.name)),
+            expected,
+            "{path}"
+        );
+    };
+    check(
+        Method::PATCH,
+        "/api/v1/namespaces/d/pods/web/status",
+        Some(("pods", "web")),
+    );
+    check(Method::GET, "/api/v1/nodes/n", Some(("nodes", "n")));
+    check(Method::GET, "/api/v1/namespaces/d", Some(("namespaces", "d")));
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n";
+    check(Method::PUT, lease, Some(("leases", "n")));
+    check(Method::GET, "/api/v1/namespaces/d/pods", None);
+    check(
+        Method::GET,
+        "/apis/certificates.k8s.io/v1/clustertrustbundles",
+        None,
+    );
+    check(Method::POST, "/api/v1/namespaces/d/serviceaccounts/a/token", None);
+    check(Method::GET, "/healthz", None);
+}
+
+#[test]
+fn only_a_status_about_the_object_says_that_it_is_not_there() {
+    let object = AskedObject::of(&Method::PATCH, "/api/v1/namespaces/d/pods/web/status");
+    let check = |body: &str, object: Option<AskedObject<'_>>, expected: ApiErrorKind| {
+        let (kind, _) = from_answer(StatusCode::NOT_FOUND, &HeaderMap::new(), body.as_bytes(), object);
+        assert_eq!(kind, expected, "{body}");
+    };
+    let about = |reason: &str, details: &str| {
+        format!(r#"{{"kind":"Status","reason":"{reason}","code":404,"details":{details}}}"#)
+    };
+    let web = about("NotFound", r#"{"kind":"pods","name":"web"}"#);
+    check(&web, object, ApiErrorKind::NotFound);
+    for other in [
+        about("NotFound", r#"{"kind":"pods","name":"other"}"#),
+        about("NotFound", r#"{"kind":"secrets","name":"web"}"#),
+        // A webhook refuses with the code that it likes.
+        about("NotFound", "{}"),
+        about("", r#"{"kind":"pods","name":"web"}"#),
+        r#"{"kind":"Status","reason":"NotFound"}"#.to_owned(),
+        "<html>404</html>".to_owned(),
+        "404 page not found".to_owned(),
+        String::new(),
+    ] {
+        check(&other, object, ApiErrorKind::ServerFailed);
+        check(&other, None, ApiErrorKind::NotFound);
+    }
 }

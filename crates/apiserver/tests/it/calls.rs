@@ -211,7 +211,7 @@ async fn purposes_have_connections_of_their_own_and_calls_share_one() {
         for _ in 0..5 {
             let ask = scene.ask().await;
             connections.push((ask.path.clone(), ask.connection));
-            ask.fail(404, "NotFound", "not here");
+            ask.fail(403, "Forbidden", "not yours");
         }
         connections
     };
@@ -224,7 +224,7 @@ async fn purposes_have_connections_of_their_own_and_calls_share_one() {
         server
     );
     for result in [pod.err(), other_pod.err(), node.err(), lease.err(), event.err()] {
-        assert_eq!(result.unwrap().kind, ApiErrorKind::NotFound);
+        assert_eq!(result.unwrap().kind, ApiErrorKind::Forbidden);
     }
     let of = |part: &str| {
         let found = connections.iter().find(|(path, _)| path.contains(part));

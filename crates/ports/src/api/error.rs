@@ -15,7 +15,7 @@ pub enum ApiErrorKind {
     Unauthorized,
     /// 403
     Forbidden,
-    /// 404
+    /// 404: the server has no such object, or does not serve its type.
     NotFound,
     /// 409 with reason `AlreadyExists`
     AlreadyExists,
@@ -27,7 +27,7 @@ pub enum ApiErrorKind {
     Invalid,
     /// 429, or 503 with a time: again after it, or after a backoff.
     Busy { retry_after: Option<Duration> },
-    /// 5xx
+    /// 5xx, or a 404 that is not about the object: from something before the server, or from a webhook.
     ServerFailed,
     /// The answer is none that we understand.
     Malformed,

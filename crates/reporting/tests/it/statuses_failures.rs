@@ -78,18 +78,29 @@ fn one_pod_that_is_refused_holds_up_nobody() {
 }
 
 #[test]
-fn a_pod_that_is_not_there_is_not_asked_for_again() {
+fn a_pod_that_is_not_found_is_looked_at_again_while_the_watch_has_it() {
+    let (bed, pods) = with_pods(7, 1);
+    bed.api
+        .with(|state| state.answers.extend([ApiErrorKind::NotFound; 2]));
+    bed.report(&pods[0], &running(0));
+    bed.pass(SECOND * 9);
+    assert_eq!(bed.api.calls(), ["patch p0"]);
+    bed.pass(SECOND * 10);
+    assert_eq!(bed.api.calls(), ["patch p0"]);
+    bed.until("delivered", |bed| restarts(&bed.api.pod("p0")) == Some(0));
+    assert_eq!(bed.api.calls(), ["patch p0"]);
+}
+
+#[test]
+fn a_pod_that_is_gone_is_not_asked_for_again() {
     let (bed, pods) = with_pods(7, 1);
     bed.api
         .with(|state| state.answers.push_back(ApiErrorKind::NotFound));
     bed.report(&pods[0], &running(0));
+    bed.pass(SECOND);
+    bed.api.user_removes("p0");
     bed.pass(SECOND * 60);
     assert_eq!(bed.api.calls(), ["patch p0"]);
-    // The watch says that it is.
-    bed.api.user_changes("p0", |pod| {
-        pod["metadata"]["labels"] = serde_json::json!({"a": "b"});
-    });
-    bed.until("delivered", |bed| restarts(&bed.api.pod("p0")) == Some(0));
 }
 
 #[test]
