@@ -252,7 +252,10 @@ impl<T: Object> Follower<T> {
         let page = PAGE_OBJECTS.to_string();
         match (next_page, &self.history) {
             (Some(token), _) => self.request(path, &[("limit", &page), ("continue", token)]),
-            (None, History::Unknown) => self.request(path, &[("resourceVersion", "0")]),
+            (None, History::Unknown) => {
+                let pairs = [("limit", page.as_str()), ("resourceVersion", "0")];
+                self.request(path, &pairs)
+            }
             (None, History::At(version)) => {
                 let pairs = [
                     ("resourceVersion", version.as_str()),

@@ -62,7 +62,14 @@ impl ObjectReader for ApiServer {
     }
 
     fn follow_services(&self) -> Changes<Service> {
-        self.follow_all("services")
+        let followed = Followed {
+            paths: vec![collection::<Service>(None)],
+            // A service without an address gives no variables.
+            field_selector: Some("spec.clusterIP!=None".to_owned()),
+            what: "services".to_owned(),
+            ..Followed::default()
+        };
+        follow(&self.core, followed)
     }
 
     fn follow_runtime_classes(&self) -> Changes<RuntimeClass> {

@@ -3,8 +3,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The server ends a watch after a time between this and twice this, so that not all end together.
-const WATCH_SECONDS: u64 = 300;
+/// The server ends a watch after a time between this and twice this, so that not all end together. Upstream's live for 5 to 10
+/// minutes; a node may have thousands of watches, and each end is a request.
+const WATCH_SECONDS: u64 = 1800;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);

@@ -223,6 +223,7 @@ impl Ask {
             Some("pods") => "PodList",
             Some("nodes") => "NodeList",
             Some("configmaps") => "ConfigMapList",
+            Some("services") => "ServiceList",
             Some("clustertrustbundles") => "ClusterTrustBundleList",
             other => panic!("a list of {other:?}"),
         };

@@ -50,6 +50,7 @@ async fn following(scene: &mut Scene, pods: &mut Changes<Pod>) -> Watching {
         assert!(!ask.is_watch());
         assert_eq!(ask.query("fieldSelector").as_deref(), Some("spec.nodeName=n"));
         assert_eq!(ask.query("resourceVersion").as_deref(), Some("0"));
+        assert_eq!(ask.query("limit").as_deref(), Some("500"));
         ask.list("10", &[pod("a", "5")]);
     };
     let ((), ()) = join!(expect(pods, "all", &["a"]), server);
@@ -58,7 +59,7 @@ async fn following(scene: &mut Scene, pods: &mut Changes<Pod>) -> Watching {
     assert_eq!(ask.query("resourceVersion").as_deref(), Some("10"));
     assert_eq!(ask.query("allowWatchBookmarks").as_deref(), Some("true"));
     let seconds: u64 = ask.query("timeoutSeconds").unwrap().parse().unwrap();
-    assert!((300..600).contains(&seconds), "{seconds}");
+    assert!((1800..3600).contains(&seconds), "{seconds}");
     ask.watch()
 }
 
@@ -159,6 +160,23 @@ async fn a_server_that_is_gone_is_told_and_the_set_comes_back_whole() {
         ask.list("50", &[pod("z", "50")]);
     };
     let ((), ()) = join!(expect(&mut pods, "all", &["z"]), server);
+}
+
+#[tokio::test]
+async fn services_without_an_address_are_not_asked_for() {
+    let mut scene = Scene::new().await;
+    let mut services = scene.client().follow_services();
+    let server = async {
+        let ask = scene.ask().await;
+        assert_eq!(ask.path, "/api/v1/services");
+        assert_eq!(
+            ask.query("fieldSelector").as_deref(),
+            Some("spec.clusterIP!=None")
+        );
+        ask.list("1", &[]);
+    };
+    let (first, ()) = join!(change(&mut services), server);
+    assert_eq!(first, Change::All(Vec::new()));
 }
 
 #[tokio::test]

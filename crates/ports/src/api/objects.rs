@@ -18,7 +18,7 @@ pub trait ObjectReader: Send + Sync {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, ApiError>;
     fn follow_secret(&self, namespace: &str, name: &str) -> Changes<Secret>;
 
-    /// All services of all namespaces.
+    /// The services of all namespaces that have an address: headless ones are left out.
     fn follow_services(&self) -> Changes<Service>;
     fn follow_runtime_classes(&self) -> Changes<RuntimeClass>;
     /// Of the newest version that the server has, given as `v1`, whose fields are the same.
