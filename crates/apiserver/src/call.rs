@@ -1,6 +1,7 @@
 //! What all calls share: credentials, rate limit, deadline, decoding, and the words of failures.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -69,9 +70,22 @@ pub(crate) struct Core {
     pub(crate) events: Lane,
     pub(crate) watches: WatchPool,
     pub(crate) metrics: Option<ClientMetrics>,
+    /// The server has refused a streaming list.
+    pub(crate) lacks_streams: AtomicBool,
 }
 
 impl Core {
+    /// Whether streaming lists are worth a try.
+    pub(crate) fn has_streams(&self) -> bool {
+        !self.lacks_streams.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_no_streams(&self, error: &ApiError) {
+        if !self.lacks_streams.swap(true, Ordering::Relaxed) {
+            tracing::info!(%error, "the API server has no streaming lists; objects are listed and then watched");
+        }
+    }
+
     /// A call that answers with an object.
     pub(crate) async fn call<T>(&self, lane: &Lane, operation: String, request: Built) -> Result<T, ApiError>
     where

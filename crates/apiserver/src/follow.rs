@@ -15,7 +15,11 @@
 //!     └──── whatever ended sooner than it may ◄──────┘
 //! ```
 //!
-//! A watch that ends or breaks is resumed where it was without a word; only when that fails too the set is told as broken.
+//! A watch that ends or breaks is resumed where it was without a word; only when that fails too the set is told as broken. As long as
+//! the server is out of reach, resuming is tried and not a list: a cluster whose API server comes back has all its nodes at once.
+//!
+//! Where the server can, a set is listed by the watch itself ("streaming list", in `initial`): one request instead of two, and none that
+//! waits for the rate limit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,10 +42,12 @@ use crate::failure::{decode_words, from_watch_error, leaves_connection_alone};
 use crate::watch_lines::{LineError, WatchLines};
 use crate::watch_pool::Seat;
 
+mod initial;
 mod known;
 mod pace;
 mod wire;
 
+use initial::StreamError;
 use known::Known;
 use wire::{Line, Page};
 
@@ -55,6 +61,9 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// A watch that ends sooner without having delivered anything counts as failed.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
+
+/// The annotation of the bookmark behind the initial events of a watch.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// So many objects that cannot be decoded are named in the log.
 const MAX_NAMED: usize = 64;
@@ -71,6 +80,8 @@ pub(crate) struct Followed {
     /// Not every server has this API: one that does not know the path has none of the objects. Of all others such an answer is a
     /// failure, of the server or of something before it, and says nothing about the objects.
     pub(crate) may_be_unserved: bool,
+    /// Listed by its watch where the server can.
+    pub(crate) is_streamed: bool,
     /// An object that was never decoded is delivered without its `spec`, instead of being left out.
     pub(crate) keeps_unreadable: bool,
 }
@@ -86,12 +97,14 @@ impl<T: Clone + DeserializeOwned + Metadata<Ty = ObjectMeta> + Send + Sync + 'st
 pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes<T> {
     let follower = Follower::<T> {
         core: Arc::clone(core),
+        is_streamed: followed.is_streamed,
         followed,
         path: 0,
         history: History::Unknown,
         state: State::List,
         failures: 0,
         is_absence_told: false,
+        is_broken_told: false,
         named: BTreeSet::new(),
         known: Known::none(),
     };
@@ -110,6 +123,10 @@ struct Follower<T> {
     state: State,
     failures: u32,
     is_absence_told: bool,
+    /// The last that was told is a failure.
+    is_broken_told: bool,
+    /// The next list is tried as a stream.
+    is_streamed: bool,
     /// Objects that cannot be decoded and have been named in the log.
     named: BTreeSet<String>,
     known: Known<T>,
@@ -144,6 +161,8 @@ struct Watch {
 
 enum Event<T> {
     Changed(Change<T>),
+    /// Everything before this is the whole set at this version.
+    Listed(String),
     Nothing,
     Ended,
     Gone,
@@ -163,8 +182,14 @@ impl<T: Object> Follower<T> {
                         return change;
                     }
                 }
-                State::Open => match self.open().await {
-                    Ok(watch) => self.state = State::Watching(Box::new(watch)),
+                State::Open => match self.open(false).await {
+                    Ok(watch) => {
+                        self.state = State::Watching(Box::new(watch));
+                        if std::mem::take(&mut self.is_broken_told) {
+                            // What changed meanwhile comes as events.
+                            return Change::All(self.known.objects());
+                        }
+                    }
                     Err(error) if error.kind == ApiErrorKind::Gone => self.start_over(),
                     Err(error) => return self.broken(error),
                 },
@@ -173,7 +198,7 @@ impl<T: Object> Follower<T> {
                         self.state = State::Watching(watch);
                         return change;
                     }
-                    Event::Nothing => self.state = State::Watching(watch),
+                    Event::Nothing | Event::Listed(_) => self.state = State::Watching(watch),
                     Event::Ended => self.resume(&watch),
                     Event::Gone => self.start_over(),
                 },
@@ -182,6 +207,17 @@ impl<T: Object> Follower<T> {
     }
 
     async fn list(&mut self) -> Option<Change<T>> {
+        if self.is_streamed && self.core.has_streams() {
+            match self.list_by_watch().await {
+                Ok(watch) => {
+                    self.is_broken_told = false;
+                    self.state = State::Watching(Box::new(watch));
+                    return Some(Change::All(self.known.objects()));
+                }
+                Err(StreamError::Failed(error)) => return Some(self.list_failed(error)),
+                Err(StreamError::Unsupported) => {}
+            }
+        }
         let mut listed = Err(ApiError::new("list", ApiErrorKind::NotFound, ""));
         for path in 0..self.followed.paths.len() {
             listed = self.list_at(path).await;
@@ -194,6 +230,7 @@ impl<T: Object> Follower<T> {
         match listed {
             Ok(objects) => {
                 self.is_absence_told = false;
+                self.is_broken_told = false;
                 self.state = State::Open;
                 Some(Change::All(objects))
             }
@@ -207,14 +244,16 @@ impl<T: Object> Follower<T> {
                 let is_news = !std::mem::replace(&mut self.is_absence_told, true);
                 is_news.then(|| Change::All(Vec::new()))
             }
-            Err(error) => {
-                if matches!(self.history, History::At(_)) {
-                    // The version may be one that this server never had, after a restore of its database.
-                    self.history = History::Lost;
-                }
-                Some(self.broken(error))
-            }
+            Err(error) => Some(self.list_failed(error)),
         }
+    }
+
+    fn list_failed(&mut self, error: ApiError) -> Change<T> {
+        if matches!(self.history, History::At(_)) {
+            // The version may be one that this server never had, after a restore of its database.
+            self.history = History::Lost;
+        }
+        self.broken(error)
     }
 
     async fn list_at(&mut self, path: usize) -> Result<Vec<Arc<T>>, ApiError> {
@@ -267,17 +306,25 @@ impl<T: Object> Follower<T> {
         }
     }
 
-    fn watch_request(&self, seconds: u64) -> Result<Request<Vec<u8>>, http::Error> {
+    fn watch_request(&self, seconds: u64, lists: bool) -> Result<Request<Vec<u8>>, http::Error> {
         let version = match &self.history {
             History::At(version) => version,
+            History::Unknown if lists => "0",
             History::Unknown | History::Lost => "",
         };
-        let pairs = [
+        let seconds = seconds.to_string();
+        let mut pairs = vec![
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
-            ("timeoutSeconds", &seconds.to_string()),
+            ("timeoutSeconds", &seconds),
             ("resourceVersion", version),
         ];
+        if lists {
+            pairs.extend([
+                ("sendInitialEvents", "true"),
+                ("resourceVersionMatch", "NotOlderThan"),
+            ]);
+        }
         self.request(self.path, &pairs)
     }
 
@@ -292,11 +339,12 @@ impl<T: Object> Follower<T> {
         Request::get(query.finish()).body(Vec::new())
     }
 
-    async fn open(&mut self) -> Result<Watch, ApiError> {
+    /// `lists`: the watch begins with the whole set.
+    async fn open(&mut self, lists: bool) -> Result<Watch, ApiError> {
         let operation = format!("watch {}", self.followed.what);
         let seconds = pace::watch_seconds();
         let request = self
-            .watch_request(seconds)
+            .watch_request(seconds, lists)
             .map_err(|error| ApiError::new(operation.clone(), ApiErrorKind::Invalid, error.to_string()))?;
         let seat = self.core.watches.seat();
         let life = seat.channel().life();
@@ -370,7 +418,22 @@ impl<T: Object> Follower<T> {
             "DELETED" => true,
             "BOOKMARK" => {
                 let metadata = decode::metadata(line.object.get().as_bytes());
-                self.seen(metadata.resource_version.as_deref().unwrap_or_default());
+                let version = metadata.resource_version.unwrap_or_default();
+                let annotations = metadata.annotations.unwrap_or_default();
+                if annotations
+                    .get(INITIAL_EVENTS_END)
+                    .is_some_and(|end| end == "true")
+                {
+                    return Event::Listed(version);
+                }
+                if self.is_behind(&version) {
+                    tracing::warn!(
+                        what = self.followed.what,
+                        "the server is older than what it gave before; listing again"
+                    );
+                    return Event::Gone;
+                }
+                self.seen(&version);
                 return Event::Nothing;
             }
             "ERROR" => {
@@ -441,6 +504,14 @@ impl<T: Object> Follower<T> {
         }
     }
 
+    /// Whether a server of now knows less than we do, as after a restore of its database: it would be silent until it has caught up.
+    fn is_behind(&self, version: &str) -> bool {
+        let History::At(known) = &self.history else {
+            return false;
+        };
+        matches!((version.parse::<u64>(), known.parse::<u64>()), (Ok(new), Ok(known)) if new < known)
+    }
+
     fn seen(&mut self, version: &str) {
         if !version.is_empty() && matches!(self.history, History::At(_)) {
             self.history = History::At(version.to_owned());
@@ -472,7 +543,9 @@ impl<T: Object> Follower<T> {
             _ => None,
         };
         self.is_absence_told = false;
-        self.pause(true, retry_after);
+        self.is_broken_told = true;
+        let is_listed = matches!(self.history, History::At(_));
+        self.pause(!(is_listed && is_outage(error.kind)), retry_after);
         Change::Broken(error)
     }
 
@@ -485,4 +558,17 @@ impl<T: Object> Follower<T> {
             is_for_list,
         };
     }
+}
+
+/// Whether the failure says nothing about the watch that was asked for.
+fn is_outage(kind: ApiErrorKind) -> bool {
+    matches!(
+        kind,
+        ApiErrorKind::Unreachable
+            | ApiErrorKind::DeadlineExceeded
+            | ApiErrorKind::Busy { .. }
+            | ApiErrorKind::Tls
+            | ApiErrorKind::Credentials
+            | ApiErrorKind::Unauthorized
+    )
 }

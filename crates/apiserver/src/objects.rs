@@ -27,6 +27,7 @@ impl ApiServer {
         let followed = Followed {
             paths: vec![collection::<T>(Some(namespace))],
             field_selector: Some(format!("metadata.name={name}")),
+            is_streamed: true,
             what: format!("{} {namespace}/{name}", T::KIND),
             ..Followed::default()
         };
@@ -66,6 +67,7 @@ impl ObjectReader for ApiServer {
             paths: vec![collection::<Service>(None)],
             // A service without an address gives no variables.
             field_selector: Some("spec.clusterIP!=None".to_owned()),
+            is_streamed: true,
             what: "services".to_owned(),
             ..Followed::default()
         };

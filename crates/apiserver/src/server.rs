@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
@@ -176,6 +177,7 @@ impl ApiServer {
             server: access.server,
             headers: common_headers(user_agent, access.impersonation),
             credentials,
+            lacks_streams: AtomicBool::new(false),
         };
         Ok(Self { core: Arc::new(core) })
     }

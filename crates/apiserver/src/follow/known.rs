@@ -25,6 +25,10 @@ impl<T: Object> Known<T> {
         self.0 = objects.iter().map(one).collect();
     }
 
+    pub(super) fn objects(&self) -> Vec<Arc<T>> {
+        self.0.values().map(Arc::clone).collect()
+    }
+
     pub(super) fn put(&mut self, object: &Arc<T>) {
         self.0.insert(key(object.metadata()), Arc::clone(object));
     }

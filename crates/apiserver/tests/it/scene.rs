@@ -242,6 +242,24 @@ impl Ask {
         Watching { lines }
     }
 
+    /// Answers a streaming list: the objects, then the bookmark behind them.
+    pub(crate) fn stream(self, version: &str, items: &[Value]) -> Watching {
+        assert_eq!(self.query("sendInitialEvents").as_deref(), Some("true"));
+        assert_eq!(
+            self.query("resourceVersionMatch").as_deref(),
+            Some("NotOlderThan")
+        );
+        assert_eq!(self.query("allowWatchBookmarks").as_deref(), Some("true"));
+        let watching = self.watch();
+        for item in items {
+            watching.send("ADDED", item);
+        }
+        let annotations = json!({"k8s.io/initial-events-end": "true"});
+        let bookmark = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
+        watching.send("BOOKMARK", &bookmark);
+        watching
+    }
+
     /// A value of the query.
     pub(crate) fn query(&self, key: &str) -> Option<String> {
         let mut pairs = form_urlencoded::parse(self.query.as_bytes());

@@ -151,12 +151,33 @@ async fn a_server_that_is_gone_is_told_and_the_set_comes_back_whole() {
     assert_eq!(error.operation, "watch pods of node n");
     assert!(!api.is_reachable());
     scene.restart().await;
+    // The thread is taken up where it was left: no list.
     let server = async {
         let ask = scene.ask().await;
-        assert!(!ask.is_watch());
-        // From a cache that may be behind, but not behind what was told.
+        assert!(ask.is_watch());
         assert_eq!(ask.query("resourceVersion").as_deref(), Some("11"));
-        assert_eq!(ask.query("resourceVersionMatch").as_deref(), Some("NotOlderThan"));
+        ask.watch()
+    };
+    let ((), watching) = join!(expect(&mut pods, "all", &["a", "b"]), server);
+    watching.send("DELETED", &pod("b", "12"));
+    expect(&mut pods, "deleted", &["b"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_was_gone_for_too_long_is_listed() {
+    let mut scene = Scene::new().await;
+    let mut pods = scene.client().follow_pods("n");
+    let _watching = following(&mut scene, &mut pods).await;
+    scene.stop().await;
+    let told = change(&mut pods).await;
+    assert!(matches!(&told, Change::Broken(_)), "{told:?}");
+    scene.restart().await;
+    let server = async {
+        let ask = scene.ask().await;
+        assert!(ask.is_watch());
+        ask.fail(410, "Expired", "too old");
+        let ask = scene.ask().await;
+        assert!(!ask.is_watch());
         ask.list("50", &[pod("z", "50")]);
     };
     let ((), ()) = join!(expect(&mut pods, "all", &["z"]), server);
@@ -173,9 +194,9 @@ async fn services_without_an_address_are_not_asked_for() {
             ask.query("fieldSelector").as_deref(),
             Some("spec.clusterIP!=None")
         );
-        ask.list("1", &[]);
+        ask.stream("1", &[])
     };
-    let (first, ()) = join!(change(&mut services), server);
+    let (first, _watching) = join!(change(&mut services), server);
     assert_eq!(first, Change::All(Vec::new()));
 }
 
@@ -373,8 +394,8 @@ async fn a_config_map_that_cannot_be_decoded_is_no_empty_one() {
     let mut scene = Scene::new().await;
     let mut maps = scene.client().follow_config_map("n", "a");
     let bad = json!({"metadata": {"name": "a", "namespace": "n", "resourceVersion": "5"}, "data": "hunter2"});
-    let server = async { scene.ask().await.list("10", &[bad]) };
-    let (told, ()) = join!(change(&mut maps), server);
+    let server = async { scene.ask().await.stream("10", &[bad]) };
+    let (told, _watching) = join!(change(&mut maps), server);
     assert_eq!(told, Change::All(Vec::new()));
 }
 
@@ -396,11 +417,11 @@ async fn one_object_is_followed_by_its_name_and_may_be_absent() {
         let ask = scene.ask().await;
         assert_eq!(ask.path, "/api/v1/namespaces/d/configmaps");
         assert_eq!(ask.query("fieldSelector").as_deref(), Some("metadata.name=c"));
-        ask.list("3", &[]);
+        assert_eq!(ask.query("resourceVersion").as_deref(), Some("0"));
+        ask.stream("3", &[])
     };
-    let (first, ()) = join!(change(&mut maps), server);
+    let (first, watching) = join!(change(&mut maps), server);
     assert_eq!(first, Change::All(Vec::new()));
-    let watching = while_following(&mut maps, scene.ask()).await.watch();
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"},
         "metadata": {"name": "c", "namespace": "d", "resourceVersion": "4"},
@@ -410,6 +431,92 @@ async fn one_object_is_followed_by_its_name_and_may_be_absent() {
         panic!("it was added");
     };
     assert_eq!(map.data.as_ref().unwrap()["k"], "v");
+}
+
+fn config_map(name: &str, version: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "d", "uid": name, "resourceVersion": version},
+    })
+}
+
+#[tokio::test]
+async fn a_set_is_listed_by_its_watch_in_one_request() {
+    let mut scene = Scene::new().await;
+    let mut maps = scene.client().follow_config_map("d", "c");
+    let server = async { scene.ask().await.stream("10", &[config_map("c", "4")]) };
+    let (first, watching) = join!(change(&mut maps), server);
+    assert!(matches!(&first, Change::All(all) if all.len() == 1), "{first:?}");
+    watching.send("MODIFIED", &config_map("c", "11"));
+    assert!(matches!(change(&mut maps).await, Change::Applied(_)));
+    // From here on it is a watch as any other.
+    drop(watching);
+    let ask = while_following(&mut maps, scene.ask()).await;
+    assert_eq!(ask.query("resourceVersion").as_deref(), Some("11"));
+    assert_eq!(ask.query("sendInitialEvents"), None);
+    let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+    ask.watch().send("ERROR", &gone);
+    let server = async {
+        let ask = scene.ask().await;
+        assert_eq!(ask.query("resourceVersion").as_deref(), Some(""));
+        // An object may change or go while the set is on its way.
+        let watching = ask.stream("20", &[config_map("c", "11")]);
+        drop(watching);
+    };
+    let (again, ()) = join!(change(&mut maps), server);
+    assert!(matches!(&again, Change::All(all) if all.len() == 1), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_early_is_no_empty_set() {
+    let mut scene = Scene::new().await;
+    let mut maps = scene.client().follow_config_map("d", "c");
+    let server = async { scene.ask().await.watch().send("ADDED", &config_map("c", "4")) };
+    let (told, ()) = join!(change(&mut maps), server);
+    assert!(matches!(&told, Change::Broken(_)), "{told:?}");
+    let server = async { scene.ask().await.stream("10", &[config_map("c", "4")]) };
+    let (told, _watching) = join!(change(&mut maps), server);
+    assert!(matches!(&told, Change::All(all) if all.len() == 1), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_server_without_streaming_lists_is_asked_for_one_once() {
+    let mut scene = Scene::new().await;
+    let api = scene.client();
+    let mut maps = api.follow_config_map("d", "c");
+    let server = async {
+        let ask = scene.ask().await;
+        assert_eq!(ask.query("sendInitialEvents").as_deref(), Some("true"));
+        ask.fail(422, "Invalid", "sendInitialEvents: Forbidden");
+        let ask = scene.ask().await;
+        assert!(!ask.is_watch());
+        ask.list("3", &[config_map("c", "2")]);
+    };
+    let (told, ()) = join!(change(&mut maps), server);
+    assert!(matches!(&told, Change::All(all) if all.len() == 1), "{told:?}");
+    let mut others = api.follow_config_map("d", "other");
+    let server = async {
+        let ask = scene.ask().await;
+        assert!(!ask.is_watch());
+        ask.list("3", &[]);
+    };
+    let (told, ()) = join!(change(&mut others), server);
+    assert_eq!(told, Change::All(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_server_that_lost_a_part_of_its_history_is_listed() {
+    let mut scene = Scene::new().await;
+    let mut pods = scene.client().follow_pods("n");
+    let watching = following(&mut scene, &mut pods).await;
+    watching.send("BOOKMARK", &json!({"metadata": {"resourceVersion": "7"}}));
+    let server = async {
+        let ask = scene.ask().await;
+        assert!(!ask.is_watch());
+        assert_eq!(ask.query("resourceVersion"), None);
+        ask.list("8", &[]);
+    };
+    let ((), ()) = join!(expect(&mut pods, "all", &[]), server);
 }
 
 #[tokio::test]
@@ -470,12 +577,8 @@ async fn many_watches_are_spread_over_connections() {
     let mut per_connection = std::collections::BTreeMap::<usize, usize>::new();
     while watchings.len() < 100 {
         let ask = scene.ask().await;
-        if ask.is_watch() {
-            *per_connection.entry(ask.connection).or_default() += 1;
-            watchings.push(ask.watch());
-        } else {
-            ask.list("1", &[]);
-        }
+        *per_connection.entry(ask.connection).or_default() += 1;
+        watchings.push(ask.stream("1", &[]));
     }
     assert_eq!(per_connection.len(), 2, "{per_connection:?}");
     assert!(

@@ -32,7 +32,7 @@ pub const LONGEST_CALL: Duration = Duration::from_secs(100);
 /// A change of a set of objects that is followed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<T> {
-    /// The whole set, at first and whenever the thread was lost: what is not in it is gone.
+    /// The whole set, at first, after [`Change::Broken`], and whenever the thread was lost: what is not in it is gone.
     All(Vec<Arc<T>>),
     /// An object is new or another one than before.
     Applied(Arc<T>),
