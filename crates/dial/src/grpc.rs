@@ -50,7 +50,7 @@ impl CallStatus {
     }
 }
 
-pub(crate) async fn check(sockets: &Sockets, call: &GrpcCall) -> GrpcHealth {
+pub(crate) async fn check(sockets: &Sockets<'_>, call: &GrpcCall) -> GrpcHealth {
     let deadline = deadline(Some(call.timeout));
     let address = host_and_port(&call.host, call.port);
     let timeout = GoDuration::from_nanos(i64::try_from(call.timeout.as_nanos()).unwrap_or(i64::MAX));
@@ -62,9 +62,12 @@ pub(crate) async fn check(sockets: &Sockets, call: &GrpcCall) -> GrpcHealth {
             ));
         }
         None => {
-            return unhealthy(format!(
-                "timeout: failed to connect service {address:?} within {timeout}: context deadline exceeded"
-            ));
+            return match sockets.no_place(&call.host) {
+                Some(message) => GrpcHealth::NoPlace { message },
+                None => unhealthy(format!(
+                    "timeout: failed to connect service {address:?} within {timeout}: context deadline exceeded"
+                )),
+            };
         }
     };
     match before(deadline, ask(stream, call, &address)).await {
@@ -94,7 +97,11 @@ fn unhealthy(message: String) -> GrpcHealth {
 }
 
 /// Tries as often as there is time for: a server that is just starting gets the time that it was given.
-async fn connect(sockets: &Sockets, call: &GrpcCall, deadline: Option<Instant>) -> Result<TcpStream, String> {
+async fn connect(
+    sockets: &Sockets<'_>,
+    call: &GrpcCall,
+    deadline: Option<Instant>,
+) -> Result<TcpStream, String> {
     let mut wait = FIRST_RETRY;
     loop {
         let problem = match sockets.connect(&call.host, call.port).await {

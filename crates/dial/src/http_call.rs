@@ -45,7 +45,7 @@ impl Problem {
 }
 
 pub(crate) async fn get(
-    sockets: &Sockets,
+    sockets: &Sockets<'_>,
     tls: &AnyCertificate,
     call: &HttpCall,
 ) -> Result<HttpAnswer, HttpCallError> {
@@ -67,7 +67,7 @@ pub(crate) async fn get(
         let head = match before(deadline, ask(sockets, tls, &request)).await {
             Some(Ok(head)) => head,
             Some(Err(problem)) => return Err(problem.at(&request.place.url())),
-            None => return Err(Problem::from(TOO_LATE.to_owned()).at(&request.place.url())),
+            None => return Err(too_late(sockets, &request.place)),
         };
         let Some((location, next)) = request.redirected(&head)? else {
             return read(head, deadline).await;
@@ -82,6 +82,16 @@ pub(crate) async fn get(
             return Err(Problem::from(message).at(&location));
         }
         request = next;
+    }
+}
+
+fn too_late(sockets: &Sockets<'_>, place: &Place) -> HttpCallError {
+    let url = place.url();
+    match sockets.no_place(&place.host) {
+        Some(problem) => HttpCallError::NoPlace {
+            message: format!("Get {url:?}: {problem}"),
+        },
+        None => Problem::from(TOO_LATE.to_owned()).at(&url),
     }
 }
 
@@ -175,7 +185,7 @@ impl Asked {
     }
 }
 
-async fn ask(sockets: &Sockets, tls: &AnyCertificate, asked: &Asked) -> Result<Head, Problem> {
+async fn ask(sockets: &Sockets<'_>, tls: &AnyCertificate, asked: &Asked) -> Result<Head, Problem> {
     let place = &asked.place;
     let stream = sockets.connect(&place.host, place.port).await?;
     if place.scheme == HttpScheme::Http {

@@ -12,56 +12,80 @@
 mod exchange;
 mod grpc;
 mod http_call;
+mod lookup;
 mod redirect;
 mod socket;
 mod tls;
 mod words;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rubelet_ports::{
-    ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError, host_and_port,
+    ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError, TcpCall, host_and_port,
 };
 use tokio::time::Instant;
 
+use crate::lookup::Lookups;
+pub use crate::lookup::Resolver;
 use crate::socket::Sockets;
 use crate::tls::AnyCertificate;
 
 /// Calls over the machine's network.
-#[derive(Default)]
 pub struct NetworkDialer {
-    sockets: Sockets,
+    lookups: Lookups,
     tls: AnyCertificate,
 }
 
 impl NetworkDialer {
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self::with_resolver(Arc::new(lookup::system))
+    }
+
+    /// Looks host names up in a way of the caller's own.
+    #[must_use]
+    pub fn with_resolver(resolver: Arc<Resolver>) -> Self {
+        Self {
+            lookups: Lookups::new(resolver),
+            tls: AnyCertificate::default(),
+        }
+    }
+}
+
+impl Default for NetworkDialer {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
 #[async_trait]
 impl Dialer for NetworkDialer {
     async fn http_get(&self, call: &HttpCall) -> Result<HttpAnswer, HttpCallError> {
-        http_call::get(&self.sockets, &self.tls, call).await
+        let sockets = Sockets::new(&self.lookups, &call.pod);
+        http_call::get(&sockets, &self.tls, call).await
     }
 
-    async fn connect(&self, host: &str, port: u16, timeout: Duration) -> Result<(), ConnectError> {
-        let connected = self.sockets.connect(host, port);
-        match before(deadline(Some(timeout)), connected).await {
+    async fn connect(&self, call: &TcpCall) -> Result<(), ConnectError> {
+        let sockets = Sockets::new(&self.lookups, &call.pod);
+        let connected = sockets.connect(&call.host, call.port);
+        match before(deadline(Some(call.timeout)), connected).await {
             Some(Ok(_)) => Ok(()),
-            Some(Err(message)) => Err(ConnectError { message }),
-            None => Err(ConnectError {
-                message: format!("dial tcp {}: i/o timeout", host_and_port(host, port)),
+            Some(Err(message)) => Err(ConnectError::Failed { message }),
+            None => Err(match sockets.no_place(&call.host) {
+                Some(message) => ConnectError::NoPlace { message },
+                None => ConnectError::Failed {
+                    message: format!("dial tcp {}: i/o timeout", host_and_port(&call.host, call.port)),
+                },
             }),
         }
     }
 
     async fn grpc_health(&self, call: &GrpcCall) -> GrpcHealth {
-        grpc::check(&self.sockets, call).await
+        let sockets = Sockets::new(&self.lookups, &call.pod);
+        grpc::check(&sockets, call).await
     }
 }
 

@@ -7,33 +7,37 @@
 //! an orderly end, and then the kernel forgets the connection at once.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd as _;
-use std::sync::Arc;
 
-use rubelet_ports::host_and_port;
+use rubelet_model::observation::PodUid;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 
+use crate::lookup::{Lookups, PlaceWait};
 use crate::words;
 
-/// Names that are looked up at the same time. A resolver that hangs keeps this many threads, and no more.
-const LOOKUPS: usize = 8;
-
-/// Opens connections.
-pub(crate) struct Sockets {
-    lookups: Arc<Semaphore>,
+/// Opens the connections of one call.
+pub(crate) struct Sockets<'a> {
+    lookups: &'a Lookups,
+    pod: &'a PodUid,
+    wait: PlaceWait,
 }
 
-impl Default for Sockets {
-    fn default() -> Self {
+impl<'a> Sockets<'a> {
+    pub(crate) fn new(lookups: &'a Lookups, pod: &'a PodUid) -> Self {
         Self {
-            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            lookups,
+            pod,
+            wait: PlaceWait::default(),
         }
     }
-}
 
-impl Sockets {
+    /// For a caller that lost patience: why no connection was even tried, where it waited for a place to look the host up.
+    pub(crate) fn no_place(&self, host: &str) -> Option<String> {
+        let is_waiting = self.wait.is_waiting();
+        is_waiting.then(|| self.lookups.no_place(self.pod, host))
+    }
+
     /// The first address of the host that answers. The error is a sentence as Go's dialer says it.
     pub(crate) async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
         let mut failure = None;
@@ -59,22 +63,9 @@ impl Sockets {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
         let failed = |problem: String| format!("dial tcp: lookup {host}: {problem}");
-        let place = Arc::clone(&self.lookups)
-            .acquire_owned()
-            .await
-            .map_err(|error| failed(error.to_string()))?;
-        let name = host_and_port(host, port);
-        // The place is given back when the lookup ends, not when its caller has lost patience.
-        let lookup = tokio::task::spawn_blocking(move || {
-            let found = name.to_socket_addrs().map(Iterator::collect);
-            drop(place);
-            found
-        });
-        match lookup.await {
-            Ok(Ok(found)) => Ok(found),
-            Ok(Err(_)) => Err(failed("no such host".to_owned())),
-            Err(error) => Err(failed(error.to_string())),
-        }
+        let found = self.lookups.find(self.pod, host, &self.wait).await;
+        let ips = found.map_err(failed)?;
+        Ok(ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rubelet_model::observation::PodUid;
 use thiserror::Error;
 
 /// Bytes of an answer's body that are read and handed on; the rest is left unread.
@@ -94,6 +95,8 @@ pub fn host_and_port(host: &str, port: u16) -> String {
 /// One GET over a connection of its own.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpCall {
+    /// The pod on whose behalf it is made.
+    pub pod: PodUid,
     pub scheme: HttpScheme,
     /// A name or an address, without brackets. An empty one is this machine.
     pub host: String,
@@ -114,6 +117,7 @@ impl HttpCall {
     /// # Errors
     /// When the port cannot be found.
     pub fn of_action(
+        pod: PodUid,
         action: &HTTPGetAction,
         container: &Container,
         pod_ip: &str,
@@ -127,6 +131,7 @@ impl HttpCall {
         let host = action.host.as_deref().filter(|host| !host.is_empty());
         let (headers, host_header) = headers_of(action, purpose);
         Ok(Self {
+            pod,
             scheme: if is_https {
                 HttpScheme::Https
             } else {
@@ -271,13 +276,30 @@ pub enum HttpCallError {
     /// Status and headers came, the body broke off.
     #[error("{message}")]
     BrokenBody { message: String },
+    /// The host name was not even looked up in time, because too many others were: the node's fault, not the pod's.
+    #[error("{message}")]
+    NoPlace { message: String },
 }
 
 /// Why a port could not be reached, in the words that users know from events.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{message}")]
-pub struct ConnectError {
-    pub message: String,
+pub enum ConnectError {
+    #[error("{message}")]
+    Failed { message: String },
+    /// As [`HttpCallError::NoPlace`].
+    #[error("{message}")]
+    NoPlace { message: String },
+}
+
+/// A `tcpSocket` probe's connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpCall {
+    /// The pod on whose behalf it is made.
+    pub pod: PodUid,
+    /// A name or an address, without brackets. An empty one is this machine.
+    pub host: String,
+    pub port: u16,
+    pub timeout: Duration,
 }
 
 /// What `grpc.health.v1.Health/Check` came to.
@@ -288,11 +310,17 @@ pub enum GrpcHealth {
     Unhealthy {
         message: String,
     },
+    /// As [`HttpCallError::NoPlace`].
+    NoPlace {
+        message: String,
+    },
 }
 
 /// A `grpc` probe's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcCall {
+    /// The pod on whose behalf it is made.
+    pub pod: PodUid,
     pub host: String,
     pub port: u16,
     /// Empty asks for the server as a whole.
@@ -300,14 +328,15 @@ pub struct GrpcCall {
     pub timeout: Duration,
 }
 
-/// Every call has a connection of its own, and leaves no socket behind that waits for its port to be free again.
+/// Every call has a connection of its own, and leaves no socket behind that waits for its port to be free again. Host names that
+/// take long to look up hold up only the calls of the pods that use them.
 #[async_trait]
 pub trait Dialer: Send + Sync {
     /// One GET. Up to ten redirects to the same host are followed.
     async fn http_get(&self, call: &HttpCall) -> Result<HttpAnswer, HttpCallError>;
 
     /// Opens a connection and closes it.
-    async fn connect(&self, host: &str, port: u16, timeout: Duration) -> Result<(), ConnectError>;
+    async fn connect(&self, call: &TcpCall) -> Result<(), ConnectError>;
 
     /// Asks a server for its health, without TLS.
     async fn grpc_health(&self, call: &GrpcCall) -> GrpcHealth;
@@ -375,7 +404,14 @@ mod tests {
             ..HTTPGetAction::default()
         };
         let call = |action: &HTTPGetAction| {
-            HttpCall::of_action(action, &container(), "fd00::1", HttpPurpose::Probe, None)
+            HttpCall::of_action(
+                "u".into(),
+                action,
+                &container(),
+                "fd00::1",
+                HttpPurpose::Probe,
+                None,
+            )
         };
         let plain = call(&action).expect("a port of that name");
         assert_eq!(plain.url(), "http://[fd00::1]:8080/x");

@@ -45,7 +45,7 @@ pub use cpu_profile::{CpuProfiler, ProfileError};
 pub use credential_plugins::{CredentialPlugins, PluginCall, PluginFailure};
 pub use dial::{
     BODY_LIMIT_BYTES, ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,
-    HttpPurpose, HttpScheme, PortError, container_port, host_and_port,
+    HttpPurpose, HttpScheme, PortError, TcpCall, container_port, host_and_port,
 };
 pub use events::{EventRecorder, EventType, NoNodeEvents, NodeEvent, NodeEventRecorder, PodEvent};
 pub use files::{

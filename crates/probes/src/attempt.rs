@@ -11,8 +11,8 @@ use rubelet_model::GoDuration;
 use rubelet_model::message::output;
 use rubelet_model::observation::ContainerId;
 use rubelet_ports::{
-    Clock, Dialer, GrpcHealth, HttpAnswer, HttpCallError, RuntimeError, RuntimeErrorKind, RuntimeWriter,
-    within,
+    Clock, ConnectError, Dialer, GrpcHealth, HttpAnswer, HttpCallError, RuntimeError, RuntimeErrorKind,
+    RuntimeWriter, within,
 };
 use tokio::sync::Semaphore;
 
@@ -97,12 +97,7 @@ impl Attempts {
         let action = match action {
             Ok(action) => action,
             // Another try would not find the port either.
-            Err(problem) => {
-                return Finding::Error {
-                    would_be: "unknown",
-                    message: problem.clone(),
-                };
-            }
+            Err(problem) => return unknown(problem.clone()),
         };
         let mut finding = self.once(action, id, pace).await;
         for _ in 1..MAX_TRIES {
@@ -118,13 +113,15 @@ impl Attempts {
         match action {
             Action::Exec { command, timeout } => self.exec(id, command, *timeout, pace).await,
             Action::Http(call) => of_http(self.dialer.http_get(call).await),
-            Action::Tcp { host, port, timeout } => match self.dialer.connect(host, *port, *timeout).await {
+            Action::Tcp(call) => match self.dialer.connect(call).await {
                 Ok(()) => Finding::Success,
-                Err(error) => Finding::Failure(error.message),
+                Err(ConnectError::Failed { message }) => Finding::Failure(message),
+                Err(ConnectError::NoPlace { message }) => unknown(message),
             },
             Action::Grpc(call) => match self.dialer.grpc_health(call).await {
                 GrpcHealth::Serving => Finding::Success,
                 GrpcHealth::Unhealthy { message } => Finding::Failure(message),
+                GrpcHealth::NoPlace { message } => unknown(message),
             },
         }
     }
@@ -166,12 +163,17 @@ impl Attempts {
             // One after the other: the runtime does not say how they were mixed.
             Ok(Ok(answer)) => Finding::Failure(output(&[&answer.stdout, &answer.stderr])),
             Ok(Err(error)) if error.kind() == RuntimeErrorKind::DeadlineExceeded => timed_out(),
-            Ok(Err(error)) => Finding::Error {
-                would_be: "unknown",
-                message: runtime_words(&error),
-            },
+            Ok(Err(error)) => unknown(runtime_words(&error)),
             Err(_) => timed_out(),
         }
+    }
+}
+
+/// Nothing is known of the container.
+fn unknown(message: String) -> Finding {
+    Finding::Error {
+        would_be: "unknown",
+        message,
     }
 }
 
@@ -196,6 +198,7 @@ fn of_http(result: Result<HttpAnswer, HttpCallError>) -> Finding {
             would_be: "failure",
             message,
         },
+        Err(HttpCallError::NoPlace { message }) => unknown(message),
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use rubelet_lifecycle::configuration::expansion::expand;
 use rubelet_lifecycle::plan::pod_text;
-use rubelet_ports::{GrpcCall, HttpCall, HttpPurpose, ProbeKind, container_port};
+use rubelet_model::observation::PodUid;
+use rubelet_ports::{GrpcCall, HttpCall, HttpPurpose, ProbeKind, TcpCall, container_port};
 
 use crate::course::Thresholds;
 use crate::schedule::Timing;
@@ -29,16 +30,9 @@ pub(crate) struct ProbeSpec {
 /// What a probe does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    Exec {
-        command: Vec<String>,
-        timeout: Duration,
-    },
+    Exec { command: Vec<String>, timeout: Duration },
     Http(HttpCall),
-    Tcp {
-        host: String,
-        port: u16,
-        timeout: Duration,
-    },
+    Tcp(TcpCall),
     Grpc(GrpcCall),
 }
 
@@ -94,18 +88,22 @@ fn action(
         let command = expanded(command, container);
         return Ok(Action::Exec { command, timeout });
     }
+    let uid = PodUid::from(pod.metadata.uid.clone().unwrap_or_default());
     if let Some(get) = &probe.http_get {
-        return HttpCall::of_action(get, container, ip, HttpPurpose::Probe, Some(timeout))
+        return HttpCall::of_action(uid, get, container, ip, HttpPurpose::Probe, Some(timeout))
             .map(Action::Http)
             .map_err(|error| error.to_string());
     }
     if let Some(socket) = &probe.tcp_socket {
         let host = socket.host.as_deref().filter(|host| !host.is_empty());
         return container_port(&socket.port, container)
-            .map(|port| Action::Tcp {
-                host: host.unwrap_or(ip).to_owned(),
-                port,
-                timeout,
+            .map(|port| {
+                Action::Tcp(TcpCall {
+                    pod: uid,
+                    host: host.unwrap_or(ip).to_owned(),
+                    port,
+                    timeout,
+                })
             })
             .map_err(|error| error.to_string());
     }
@@ -114,6 +112,7 @@ fn action(
         return port
             .map(|port| {
                 Action::Grpc(GrpcCall {
+                    pod: uid,
                     host: ip.to_owned(),
                     port,
                     service: grpc.service.clone().unwrap_or_default(),
@@ -175,7 +174,7 @@ mod tests {
             let shown = match read(probe.clone()).action {
                 Ok(Action::Exec { command, timeout }) => format!("{command:?} {timeout:?}"),
                 Ok(Action::Http(call)) => format!("{} {:?}", call.url(), call.timeout),
-                Ok(Action::Tcp { host, port, timeout }) => format!("{host} {port} {timeout:?}"),
+                Ok(Action::Tcp(call)) => format!("{} {} {:?}", call.host, call.port, call.timeout),
                 Ok(Action::Grpc(call)) => {
                     format!(
                         "{} {} {:?} {:?}",

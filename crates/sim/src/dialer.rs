@@ -4,6 +4,7 @@
 use async_trait::async_trait;
 use rubelet_ports::{
     Clock, ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError, HttpScheme,
+    TcpCall,
 };
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -130,13 +131,13 @@ impl Dialer for SimDialer {
         })
     }
 
-    async fn connect(&self, host: &str, port: u16, timeout: Duration) -> Result<(), ConnectError> {
-        match self.probe(host, port, Some(timeout)).await {
+    async fn connect(&self, call: &TcpCall) -> Result<(), ConnectError> {
+        match self.probe(&call.host, call.port, Some(call.timeout)).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(ConnectError {
+            Ok(false) => Err(ConnectError::Failed {
                 message: "connect: connection refused".to_owned(),
             }),
-            Err(message) => Err(ConnectError { message }),
+            Err(message) => Err(ConnectError::Failed { message }),
         }
     }
 

@@ -219,6 +219,7 @@ impl PodJob {
             ..Container::default()
         };
         let call = HttpCall::of_action(
+            self.uid.clone(),
             &hook.action,
             &container,
             &address,
@@ -246,6 +247,7 @@ impl PodJob {
                 }
                 Err(HookFailure::new(message))
             }
+            Err(HttpCallError::NoPlace { message }) => Err(HookFailure::new(message)),
         }
     }
 

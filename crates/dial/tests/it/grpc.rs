@@ -64,6 +64,7 @@ async fn grpc_server(reply: Reply, heads: Heads) -> SocketAddr {
 
 async fn check(address: SocketAddr, timeout: Duration) -> GrpcHealth {
     let call = GrpcCall {
+        pod: "u".into(),
         host: "127.0.0.1".to_owned(),
         port: address.port(),
         service: "test".to_owned(),
@@ -75,7 +76,7 @@ async fn check(address: SocketAddr, timeout: Duration) -> GrpcHealth {
 fn unhealthy(health: GrpcHealth) -> String {
     match health {
         GrpcHealth::Serving => panic!("it is serving"),
-        GrpcHealth::Unhealthy { message } => message,
+        GrpcHealth::Unhealthy { message } | GrpcHealth::NoPlace { message } => message,
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod grpc;
 mod http;
+mod lookups;
 mod servers;
 mod tcp;
 mod tls;

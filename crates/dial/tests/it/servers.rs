@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use rubelet_ports::{HttpCall, HttpPurpose, HttpScheme};
+use rubelet_ports::{HttpCall, HttpPurpose, HttpScheme, TcpCall};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -52,9 +52,19 @@ impl Heads {
     }
 }
 
+pub(crate) fn tcp(host: &str, port: u16, timeout: Duration) -> TcpCall {
+    TcpCall {
+        pod: "u".into(),
+        host: host.to_owned(),
+        port,
+        timeout,
+    }
+}
+
 pub(crate) fn call(address: SocketAddr, target: &str) -> HttpCall {
     let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     HttpCall {
+        pod: "u".into(),
         scheme: HttpScheme::Http,
         host: address.ip().to_string(),
         port: address.port(),

@@ -8,7 +8,7 @@ use rubelet_ports::Dialer;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 
-use crate::servers::server;
+use crate::servers::{server, tcp};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -24,12 +24,15 @@ async fn a_connection_ends_in_order() {
     })
     .await;
     let dialer = NetworkDialer::new();
-    dialer.connect("127.0.0.1", address.port(), SECOND).await.unwrap();
+    dialer
+        .connect(&tcp("127.0.0.1", address.port(), SECOND))
+        .await
+        .unwrap();
     assert_eq!(end.recv().await, Some(Ok(0)), "the server reads an orderly end");
     // Without a host it is this machine.
-    dialer.connect("", address.port(), SECOND).await.unwrap();
+    dialer.connect(&tcp("", address.port(), SECOND)).await.unwrap();
     dialer
-        .connect("localhost", address.port(), 20 * SECOND)
+        .connect(&tcp("localhost", address.port(), 20 * SECOND))
         .await
         .unwrap();
 }
@@ -40,13 +43,13 @@ async fn no_connection_is_told() {
     let port = free.local_addr().unwrap().port();
     drop(free);
     let dialer = NetworkDialer::new();
-    let refused = dialer.connect("127.0.0.1", port, SECOND).await.unwrap_err();
+    let refused = dialer.connect(&tcp("127.0.0.1", port, SECOND)).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
         format!("dial tcp 127.0.0.1:{port}: connect: connection refused")
     );
     let nowhere = dialer
-        .connect("no-such-host.invalid", 1, 60 * SECOND)
+        .connect(&tcp("no-such-host.invalid", 1, 60 * SECOND))
         .await
         .unwrap_err();
     assert!(
@@ -76,7 +79,7 @@ async fn a_connection_has_the_timeout() {
             Err(_) => {
                 let dialer = NetworkDialer::new();
                 break dialer
-                    .connect("127.0.0.1", address.port(), short)
+                    .connect(&tcp("127.0.0.1", address.port(), short))
                     .await
                     .unwrap_err();
             }
@@ -94,7 +97,10 @@ async fn no_port_is_left_behind() {
     .await;
     let dialer = NetworkDialer::new();
     for _ in 0..200 {
-        dialer.connect("127.0.0.1", address.port(), SECOND).await.unwrap();
+        dialer
+            .connect(&tcp("127.0.0.1", address.port(), SECOND))
+            .await
+            .unwrap();
     }
     let begun = Instant::now();
     while let left @ 1.. = connections_to(address) {

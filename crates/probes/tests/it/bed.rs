@@ -17,7 +17,7 @@ use rubelet_model::observation::{
 use rubelet_ports::{
     Clock, ConnectError, Dialer, EventRecorder, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,
     Moment, PodEvent, ProbeReading, ProbedPod, Prober, Randomness, RuntimeError, RuntimeErrorKind,
-    RuntimeWriter, Spawner,
+    RuntimeWriter, Spawner, TcpCall,
 };
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_wire::cri::v1;
@@ -64,6 +64,8 @@ impl Randomness for TestRandomness {
 #[derive(Default)]
 pub(crate) struct Network {
     pub(crate) ports: BTreeMap<u16, Result<(), String>>,
+    /// Host names are not looked up in time.
+    pub(crate) without_place: bool,
     pub(crate) http: BTreeMap<u16, Result<HttpAnswer, HttpCallError>>,
     pub(crate) asked: BTreeMap<u16, Vec<u128>>,
 }
@@ -98,12 +100,17 @@ impl Dialer for TestEdges {
         self.network.lock().unwrap().http[&call.port].clone()
     }
 
-    async fn connect(&self, _host: &str, port: u16, _timeout: Duration) -> Result<(), ConnectError> {
-        self.ask(port);
-        let answer = self.network.lock().unwrap().ports.get(&port).cloned();
+    async fn connect(&self, call: &TcpCall) -> Result<(), ConnectError> {
+        self.ask(call.port);
+        let network = self.network.lock().unwrap();
+        if network.without_place {
+            let message = "too many look-ups".to_owned();
+            return Err(ConnectError::NoPlace { message });
+        }
+        let answer = network.ports.get(&call.port).cloned();
         answer
             .unwrap_or(Ok(()))
-            .map_err(|message| ConnectError { message })
+            .map_err(|message| ConnectError::Failed { message })
     }
 
     async fn grpc_health(&self, call: &GrpcCall) -> GrpcHealth {

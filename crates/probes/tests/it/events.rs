@@ -70,3 +70,29 @@ async fn a_port_that_is_not_there_is_told() {
         ]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_host_name_that_is_not_looked_up_in_time_says_nothing_about_the_container() {
+    let probe =
+        json!({"tcpSocket": {"host": "db.example", "port": 1}, "periodSeconds": 1, "failureThreshold": 1});
+    let container = json!({"name": "c", "livenessProbe": probe, "readinessProbe": probe});
+    let mut bed = Bed::new(&json!([container]));
+    bed.runs("c", "a");
+    bed.at(3000).await;
+    assert_eq!(results(&bed.show(), "a"), "-++");
+    bed.edges.network.lock().unwrap().without_place = true;
+    bed.at(30_000).await;
+    // Neither restarted nor taken out of its Services, however long it lasts.
+    assert_eq!(results(&bed.show(), "a"), "-++");
+    let events = bed.events();
+    assert!(!events.is_empty());
+    for event in events {
+        assert!(
+            event.ends_with("probe errored and resulted in unknown state: too many look-ups"),
+            "{event}"
+        );
+    }
+    bed.edges.network.lock().unwrap().without_place = false;
+    bed.at(40_000).await;
+    assert_eq!(results(&bed.show(), "a"), "-++");
+}
