@@ -65,6 +65,7 @@ var operations = map[string]operation{
 	"downward.field":    on(downwardField),
 	"downward.limit":    on(downwardResource),
 	"ports":             on(portMappings),
+	"proxy.exceptions":  on(proxyExceptions),
 	"quantity":          on(quantity),
 	"strategicMerge":    on(strategicMerge),
 	"status.conditions": on(statusConditions),

@@ -60,7 +60,7 @@ struct Live {
 
 impl Channel {
     pub(crate) fn new(dialler: &Dialler, liveness: Liveness, idle_timeout: Option<Duration>) -> Self {
-        let live = Live::new(dialler, liveness, idle_timeout, dialler.tls.is_none());
+        let live = Live::new(dialler, liveness, idle_timeout, dialler.server_name.is_none());
         Self {
             dialler: dialler.clone(),
             liveness,
@@ -98,7 +98,7 @@ impl Channel {
     pub(crate) fn reconnect(&self) {
         let mut live = self.live();
         // Whoever answers next may speak HTTP/2.
-        *live = self.after(&live, self.dialler.tls.is_none());
+        *live = self.after(&live, self.dialler.server_name.is_none());
     }
 
     /// Which of its connections the channel uses.

@@ -12,17 +12,17 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use http::Uri;
+use http::{HeaderValue, Uri};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::rt::TokioIo;
+use rubelet_proxy::{Proxy, ProxyScheme};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
-use tower::{Service, ServiceExt};
+use tokio_rustls::rustls::pki_types::ServerName;
+use tower::{Service, ServiceExt, service_fn};
 
 use crate::identity::ClientIdentity;
 use crate::tls::{H2, Tls};
@@ -46,6 +46,12 @@ pub(crate) enum DialError {
     Connect(#[source] Box<dyn StdError + Send + Sync>),
     #[error("no TLS connection")]
     Tls(#[source] io::Error),
+    #[error("no TLS connection to the proxy {proxy}")]
+    ProxyTls {
+        proxy: Uri,
+        #[source]
+        source: io::Error,
+    },
     #[error("no connection within {} s", CONNECT_TIMEOUT.as_secs())]
     TimedOut,
     #[error("the server speaks HTTP/1.1 only")]
@@ -56,21 +62,24 @@ pub(crate) enum DialError {
 #[derive(Clone)]
 pub(crate) struct Dialler {
     pub(crate) route: Route,
-    /// `None` for a server without TLS.
+    /// `None` where neither the server nor the proxy speaks TLS.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// `None` for a server without TLS.
+    pub(crate) server_name: Option<ServerName<'static>>,
     pub(crate) identity: ClientIdentity,
 }
 
-/// How TCP connections are made.
+/// How connections are made, up to where the server's own TLS begins.
 #[derive(Clone)]
-pub(crate) enum Route {
-    Direct(HttpConnector),
-    Tunnel(Tunnel<HttpConnector>),
-    Socks(SocksV5<HttpConnector>),
+pub(crate) struct Route {
+    tcp: HttpConnector,
+    proxy: Option<Proxy>,
+    /// Of a proxy that is spoken to over TLS.
+    proxy_name: Option<ServerName<'static>>,
 }
 
 impl Route {
-    pub(crate) fn new(proxy: Option<&Intercept>) -> Self {
+    pub(crate) fn new(proxy: Option<Proxy>, proxy_name: Option<ServerName<'static>>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -79,31 +88,62 @@ impl Route {
         tcp.set_keepalive_retries(Some(TCP_KEEPALIVE_PROBES));
         tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let Some(proxy) = proxy else {
-            return Self::Direct(tcp);
-        };
-        if proxy.uri().scheme_str() == Some("http") {
-            let tunnel = Tunnel::new(proxy.uri().clone(), tcp);
-            return Self::Tunnel(match proxy.basic_auth() {
-                Some(header) => tunnel.with_auth(header.clone()),
-                None => tunnel,
-            });
+        Self {
+            tcp,
+            proxy,
+            proxy_name,
         }
-        let socks = SocksV5::new(proxy.uri().clone(), tcp);
-        Self::Socks(match proxy.raw_auth() {
-            Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
-            None => socks,
-        })
     }
 
-    async fn connect(self, uri: Uri) -> Result<TcpStream, Box<dyn StdError + Send + Sync>> {
-        let stream = match self {
-            Self::Direct(tcp) => tcp.oneshot(uri).await?,
-            Self::Tunnel(tunnel) => tunnel.oneshot(uri).await?,
-            Self::Socks(socks) => socks.oneshot(uri).await?,
+    async fn connect(self, server: Uri, tls: Option<&Tls>) -> Result<Box<dyn Stream>, DialError> {
+        let failed = |error| DialError::Connect(Box::new(error));
+        let next = self.proxy.as_ref().map_or(&server, Proxy::uri).clone();
+        let stream = self.tcp.oneshot(next).await.map_err(failed)?.into_inner();
+        let Some(proxy) = self.proxy else {
+            return Ok(Box::new(stream));
         };
-        Ok(stream.into_inner())
+        let (Some(name), Some(tls)) = (self.proxy_name, tls) else {
+            return through(&proxy, stream, server).await.map_err(DialError::Connect);
+        };
+        let stream = TlsConnector::from(tls.config(true)).connect(name, stream).await;
+        let stream = stream.map_err(|source| DialError::ProxyTls {
+            proxy: proxy.uri().clone(),
+            source,
+        })?;
+        through(&proxy, stream, server).await.map_err(DialError::Connect)
     }
+}
+
+/// Lets the proxy at the other end connect to the server.
+async fn through(
+    proxy: &Proxy,
+    stream: impl Stream + 'static,
+    server: Uri,
+) -> Result<Box<dyn Stream>, Box<dyn StdError + Send + Sync>> {
+    let mut connected = Some(TokioIo::new(stream));
+    let connector = service_fn(move |_: Uri| {
+        let stream = connected.take();
+        std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
+    });
+    let stream = match proxy.scheme() {
+        ProxyScheme::Http | ProxyScheme::Https => {
+            let tunnel = Tunnel::new(proxy.uri().clone(), connector);
+            let tunnel = match proxy.authorization() {
+                Some(authorization) => tunnel.with_auth(HeaderValue::try_from(authorization)?),
+                None => tunnel,
+            };
+            tunnel.oneshot(server).await?
+        }
+        ProxyScheme::Socks5 => {
+            let socks = SocksV5::new(proxy.uri().clone(), connector);
+            let socks = match proxy.credentials() {
+                Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
+                None => socks,
+            };
+            socks.oneshot(server).await?
+        }
+    };
+    Ok(Box::new(stream.into_inner()))
 }
 
 /// Why the last attempt failed, for all who waited for it.
@@ -124,18 +164,13 @@ impl ChannelDialler {
         // Before the handshake: a certificate that is replaced meanwhile must end this connection too.
         let replacements = self.dialler.identity.replacements();
         let cut = cut(self.line.clone(), replacements);
-        let tcp = self
-            .dialler
-            .route
-            .clone()
-            .connect(uri)
-            .await
-            .map_err(DialError::Connect)?;
-        let Some(tls) = &self.dialler.tls else {
-            return Ok(TokioIo::new(Wire::new(Box::new(tcp), false, cut)));
+        let tls = self.dialler.tls.as_deref();
+        let stream = self.dialler.route.clone().connect(uri, tls).await?;
+        let (Some(tls), Some(name)) = (tls, &self.dialler.server_name) else {
+            return Ok(TokioIo::new(Wire::new(stream, false, cut)));
         };
         let stream = TlsConnector::from(tls.config(self.only_http1))
-            .connect(tls.server_name.clone(), tcp)
+            .connect(name.clone(), stream)
             .await
             .map_err(DialError::Tls)?;
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);

@@ -43,8 +43,12 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
 
 /// No answer: which kind, and why.
 pub(crate) fn from_transport(error: &(dyn StdError + 'static), server: &str) -> (ApiErrorKind, String) {
-    if let Some(error) = find::<TlsError>(error) {
-        return (ApiErrorKind::Tls, tls_words(error, server));
+    if let Some(tls) = find::<TlsError>(error) {
+        let words = match find::<Arc<DialError>>(error).map(AsRef::as_ref) {
+            Some(DialError::ProxyTls { proxy, .. }) => tls_words(tls, &format!("the proxy {proxy}")),
+            _ => tls_words(tls, server),
+        };
+        return (ApiErrorKind::Tls, words);
     }
     if find::<hyper::Error>(error).is_some_and(hyper::Error::is_timeout) {
         let message = format!("the connection to {server} went silent: no answer to a ping");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Uri};
 use kube_client::config::{Kubeconfig, KubeconfigError};
+use rubelet_proxy::Proxy;
 use secrecy::SecretString;
 use serde_json::json;
 use thiserror::Error;
@@ -40,7 +41,7 @@ pub(crate) struct Access {
     pub(crate) trust: Trust,
     /// The name that the server's certificate must have.
     pub(crate) server_name: Option<ServerName<'static>>,
-    pub(crate) proxy: Option<String>,
+    pub(crate) proxy: Option<Proxy>,
     pub(crate) login: Login,
     pub(crate) certificate: Option<CertificateSource>,
     pub(crate) impersonation: HeaderMap,

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
+use rubelet_proxy::{ProxyEnvironment, ProxyScheme};
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::call::{Core, Lane, common_headers};
@@ -17,7 +18,6 @@ use crate::identity::ClientIdentity;
 use crate::kubeconfig::{Access, ConnectError, Trust};
 use crate::limiter::{Limiter, RateLimit};
 use crate::metrics::{ApiServerMetrics, ClientMetrics};
-use crate::proxy::{self, ProxyEnvironment};
 use crate::reachability::Reachability;
 use crate::tls::Tls;
 use crate::watch_pool::WatchPool;
@@ -60,7 +60,7 @@ pub struct ApiServerOptions {
     /// The deadline of heartbeats: the shorter of `nodeStatusUpdateFrequency` and the lease's duration.
     pub heartbeat_timeout: Duration,
     pub liveness: Liveness,
-    /// Used unless the kubeconfig names a proxy.
+    /// Used unless the kubeconfig names a proxy. Upstream's client takes both alike.
     pub proxy: ProxyEnvironment,
     /// The client certificate may be missing or broken at first: somebody will hand one to [`ApiServer::identity`], or put it
     /// where the kubeconfig says.
@@ -124,27 +124,45 @@ impl ApiServer {
         let may_lack = options.may_lack_certificate;
         let credentials = Credentials::new(path, access.login, access.certificate, may_lack)?;
         let identity = credentials.identity().clone();
-        let tls = match access.server.scheme_str() {
+        let server_name = match access.server.scheme_str() {
             Some("https") => {
-                let name = access.server_name.or_else(|| server_name(&access.server));
-                let name = name.ok_or_else(|| {
+                let name = access.server_name.or_else(|| tls_name(&access.server));
+                Some(name.ok_or_else(|| {
                     ConnectError::Unusable(format!("{} has no name for TLS", access.server))
-                })?;
-                let tls = new_tls(path, name, access.trust, &identity)?;
-                Some(Arc::new(tls))
+                })?)
             }
             _ => None,
         };
-        let proxy = proxy::choose(access.proxy.as_deref(), &options.proxy, &access.server)
-            .map_err(ConnectError::Unusable)?;
+        let proxy = match access.proxy {
+            Some(proxy) => Some(proxy),
+            None => options
+                .proxy
+                .proxy_for(&access.server)
+                .map_err(|error| ConnectError::Unusable(error.to_string()))?,
+        };
+        let proxy_name = match &proxy {
+            Some(proxy) if proxy.scheme() == ProxyScheme::Https => {
+                let name = tls_name(proxy.uri());
+                Some(name.ok_or_else(|| {
+                    ConnectError::Unusable(format!("the proxy {} has no name for TLS", proxy.uri()))
+                })?)
+            }
+            Some(_) | None => None,
+        };
+        // As for Go's client, the proxy's certificate is checked against what the kubeconfig trusts.
+        let tls = match (&server_name, &proxy_name) {
+            (None, None) => None,
+            _ => Some(Arc::new(new_tls(path, access.trust, &identity)?)),
+        };
         let dialler = Dialler {
-            route: Route::new(proxy.as_ref()),
+            route: Route::new(proxy, proxy_name),
             tls,
+            server_name,
             identity,
         };
         let user_agent = HeaderValue::from_str(&options.user_agent)
             .map_err(|_| ConnectError::Unusable("the user agent cannot be sent in a header".to_owned()))?;
-        let server_name = shown(&access.server);
+        let shown_server = shown(&access.server);
         let lane = |idle_timeout, limit: Option<RateLimit>, timeout| Lane {
             channel: Arc::new(Channel::new(&dialler, options.liveness, idle_timeout)),
             limiter: limit.map(Limiter::new),
@@ -168,8 +186,8 @@ impl ApiServer {
             heartbeats: lane(None, None, options.heartbeat_timeout),
             events: lane(Some(BURSTS_IDLE_TIMEOUT), options.events, options.call_timeout),
             watches: WatchPool::new(&dialler, options.liveness),
-            reachability: Reachability::new(server_name.clone()),
-            server_name,
+            reachability: Reachability::new(shown_server.clone()),
+            server_name: shown_server,
             metrics: options
                 .metrics
                 .clone()
@@ -212,11 +230,10 @@ impl fmt::Debug for ApiServer {
 
 fn new_tls(
     kubeconfig: &std::path::Path,
-    name: ServerName<'static>,
     trust: Trust,
     identity: &ClientIdentity,
 ) -> Result<Tls, ConnectError> {
-    Tls::new(name, trust, identity.clone()).map_err(|(field, problem)| match field {
+    Tls::new(trust, identity.clone()).map_err(|(field, problem)| match field {
         Some(field) => ConnectError::Field {
             path: kubeconfig.to_owned(),
             field,
@@ -226,7 +243,7 @@ fn new_tls(
     })
 }
 
-fn server_name(server: &Uri) -> Option<ServerName<'static>> {
+fn tls_name(server: &Uri) -> Option<ServerName<'static>> {
     let host = server.host()?;
     let bare = host
         .strip_prefix('[')
@@ -268,9 +285,9 @@ mod tests {
 
     #[test]
     fn a_certificate_is_asked_for_the_host() {
-        let name = server_name(&Uri::from_static("https://[::1]:6443"));
+        let name = tls_name(&Uri::from_static("https://[::1]:6443"));
         assert_eq!(name, ServerName::try_from("::1").ok());
-        let name = server_name(&Uri::from_static("https://api.example:6443"));
+        let name = tls_name(&Uri::from_static("https://api.example:6443"));
         assert_eq!(name, ServerName::try_from("api.example").ok());
     }
 }

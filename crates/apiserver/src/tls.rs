@@ -1,4 +1,4 @@
-//! TLS towards the API server.
+//! TLS towards the API server, and towards a proxy on the way to it.
 //!
 //! Owns whom we believe: the authorities of the kubeconfig (read again when their file changed), or those of the machine. The
 //! client certificate comes from `identity`.
@@ -22,7 +22,6 @@ pub(crate) const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
 
 pub(crate) struct Tls {
-    pub(crate) server_name: ServerName<'static>,
     trust: Trust,
     identity: ClientIdentity,
     built: Mutex<Built>,
@@ -35,14 +34,9 @@ struct Built {
 
 impl Tls {
     /// An error names the field of the kubeconfig, if it is one, and the problem.
-    pub(crate) fn new(
-        server_name: ServerName<'static>,
-        trust: Trust,
-        identity: ClientIdentity,
-    ) -> Result<Self, (Option<String>, String)> {
+    pub(crate) fn new(trust: Trust, identity: ClientIdentity) -> Result<Self, (Option<String>, String)> {
         let built = build(&trust, &identity)?;
         Ok(Self {
-            server_name,
             trust,
             identity,
             built: Mutex::new(built),

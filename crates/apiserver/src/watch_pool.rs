@@ -84,7 +84,8 @@ mod tests {
     #[tokio::test]
     async fn watches_are_spread_and_empty_connections_go() {
         let dialler = Dialler {
-            route: Route::new(None),
+            route: Route::new(None, None),
+            server_name: None,
             tls: None,
             identity: ClientIdentity::none(),
         };

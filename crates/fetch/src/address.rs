@@ -28,6 +28,10 @@ impl Address {
         Ok(Self { uri })
     }
 
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
     pub(crate) fn is_https(&self) -> bool {
         self.uri.scheme_str() == Some("https")
     }
@@ -43,6 +47,15 @@ impl Address {
     pub(crate) fn port(&self) -> u16 {
         let default = if self.is_https() { 443 } else { 80 };
         self.uri.port_u16().unwrap_or(default)
+    }
+
+    /// Scheme, host and port alone.
+    pub(crate) fn server(&self) -> Uri {
+        let scheme = self.uri.scheme_str().unwrap_or_default();
+        let host = self.uri.host().unwrap_or_default();
+        let server = format!("{scheme}://{host}:{}/", self.port()).parse();
+        // What was parsed once and is put together again can be parsed again.
+        server.unwrap_or_else(|_| self.uri.clone())
     }
 
     /// The host as a request names it.

@@ -1,7 +1,7 @@
 //! Reading a document over HTTP or HTTPS.
 //!
-//! An adapter: it owns the connection, the redirects and the limits, and knows nothing of what it reads. Header values and
-//! what stands before the host or after the path of an address may be secret, so that no error repeats them.
+//! An adapter: it owns the connection, the way through a proxy, the redirects and the limits, and knows nothing of what it reads.
+//! Header values and what stands before the host or after the path of an address may be secret, so that no error repeats them.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -9,6 +9,7 @@
 )]
 
 mod address;
+mod proxied;
 mod roots;
 
 use std::sync::Arc;
@@ -22,9 +23,12 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 use rubelet_ports::{FetchError, HttpFetcher};
+use rubelet_proxy::{Proxy, ProxyEnvironment, ProxyScheme};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -34,20 +38,27 @@ use crate::address::Address;
 const DEADLINE: Duration = Duration::from_secs(10);
 const MAX_REDIRECTS: usize = 10;
 
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
 /// One connection per document: it is read every few seconds at most, and nothing stays open between.
+#[derive(Default)]
 pub struct UrlFetcher {
+    proxies: ProxyEnvironment,
     /// Made on first need: most nodes read no manifest over HTTPS.
     tls: OnceCell<Arc<ClientConfig>>,
-    deadline: Duration,
+    deadline: Option<Duration>,
 }
 
 impl UrlFetcher {
     /// Trusts the certificate authorities of the machine, as `SSL_CERT_FILE` and `SSL_CERT_DIR` or the distribution name them.
+    /// Goes through the proxies of the environment, as upstream's client does.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(proxies: ProxyEnvironment) -> Self {
         Self {
-            tls: OnceCell::new(),
-            deadline: DEADLINE,
+            proxies,
+            ..Self::default()
         }
     }
 
@@ -55,9 +66,16 @@ impl UrlFetcher {
     #[must_use]
     pub fn with(tls: Arc<ClientConfig>, deadline: Duration) -> Self {
         Self {
+            proxies: ProxyEnvironment::default(),
             tls: OnceCell::new_with(Some(tls)),
-            deadline,
+            deadline: Some(deadline),
         }
+    }
+
+    /// The same through proxies.
+    #[must_use]
+    pub fn through(self, proxies: ProxyEnvironment) -> Self {
+        Self { proxies, ..self }
     }
 
     /// Follows an address to its document.
@@ -92,36 +110,63 @@ impl UrlFetcher {
     }
 
     async fn ask(&self, address: &Address, headers: HeaderMap) -> Result<Response<Incoming>, FetchError> {
-        let request = request(address, headers)?;
-        let stream = TcpStream::connect((address.host(), address.port()))
-            .await
-            .map_err(|error| failed(address, format!("cannot connect: {error}")))?;
+        let mut request = request(address, headers)?;
+        let proxy = self.proxies.proxy_for(address.uri());
+        let proxy = proxy.map_err(|error| failed(address, error.to_string()))?;
+        let stream: Box<dyn Stream> = match &proxy {
+            None => {
+                let connected = TcpStream::connect((address.host(), address.port())).await;
+                Box::new(connected.map_err(|error| failed(address, format!("cannot connect: {error}")))?)
+            }
+            Some(proxy) => {
+                if proxied::forwards(proxy, address) {
+                    proxied::address_to_proxy(&mut request, address, proxy)
+                        .map_err(|problem| failed(address, problem))?;
+                }
+                let connected = self.connect_through(proxy, address).await;
+                connected
+                    .map_err(|problem| failed(address, format!("the proxy {}: {problem}", proxy.uri())))?
+            }
+        };
         if !address.is_https() {
             return exchange(TokioIo::new(stream), request, address).await;
         }
-        let name = ServerName::try_from(address.host().to_owned())
-            .map_err(|_| failed(address, "the host is no name that a certificate could have"))?;
-        let config = self.tls(address).await?;
-        let stream = TlsConnector::from(config)
-            .connect(name, stream)
+        let stream = self
+            .encrypt(stream, address.host())
             .await
-            .map_err(|error| failed(address, format!("no TLS connection: {error}")))?;
-        exchange(TokioIo::new(stream), request, address).await
+            .map_err(|problem| failed(address, problem))?;
+        exchange(TokioIo::new(Box::new(stream)), request, address).await
     }
 
-    async fn tls(&self, address: &Address) -> Result<Arc<ClientConfig>, FetchError> {
+    async fn connect_through(&self, proxy: &Proxy, address: &Address) -> Result<Box<dyn Stream>, String> {
+        let place = (proxy.host(), proxy.uri().port_u16().unwrap_or_default());
+        let stream = TcpStream::connect(place)
+            .await
+            .map_err(|error| format!("cannot connect: {error}"))?;
+        match proxy.scheme() {
+            ProxyScheme::Http | ProxyScheme::Socks5 => proxied::onward(proxy, stream, address).await,
+            ProxyScheme::Https => {
+                let stream = self.encrypt(stream, proxy.host()).await?;
+                proxied::onward(proxy, stream, address).await
+            }
+        }
+    }
+
+    /// TLS with a server of this name.
+    async fn encrypt<S: Stream>(&self, stream: S, host: &str) -> Result<TlsStream<S>, String> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| "the host is no name that a certificate could have".to_owned())?;
+        let connected = TlsConnector::from(self.tls().await?).connect(name, stream).await;
+        connected.map_err(|error| format!("no TLS connection: {error}"))
+    }
+
+    async fn tls(&self) -> Result<Arc<ClientConfig>, String> {
         let config = self.tls.get_or_try_init(|| async {
             // Reads files; the blocking pool of tokio bounds it, and it happens once.
             let loaded = tokio::task::spawn_blocking(roots::client_config).await;
             loaded.unwrap_or_else(|error| Err(error.to_string()))
         });
-        config.await.cloned().map_err(|problem| failed(address, problem))
-    }
-}
-
-impl Default for UrlFetcher {
-    fn default() -> Self {
-        Self::new()
+        config.await.cloned()
     }
 }
 
@@ -135,11 +180,12 @@ impl HttpFetcher for UrlFetcher {
     ) -> Result<Vec<u8>, FetchError> {
         let headers = header_map(url, headers)?;
         let fetched = self.follow(url, headers, limit_bytes);
-        match tokio::time::timeout(self.deadline, fetched).await {
+        let deadline = self.deadline.unwrap_or(DEADLINE);
+        match tokio::time::timeout(deadline, fetched).await {
             Ok(result) => result,
             Err(_) => Err(FetchError::Failed {
                 url: address::shown(url),
-                problem: format!("no whole answer within {} s", self.deadline.as_secs_f64()),
+                problem: format!("no whole answer within {} s", deadline.as_secs_f64()),
             }),
         }
     }
@@ -199,14 +245,11 @@ fn request(address: &Address, mut headers: HeaderMap) -> Result<Request<Empty<By
 }
 
 /// One request on a connection of its own. The connection is driven by a task that ends with it.
-async fn exchange<S>(
-    stream: TokioIo<S>,
+async fn exchange(
+    stream: TokioIo<Box<dyn Stream>>,
     request: Request<Empty<Bytes>>,
     address: &Address,
-) -> Result<Response<Incoming>, FetchError>
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
-{
+) -> Result<Response<Incoming>, FetchError> {
     let broken = |error: hyper::Error| failed(address, format!("no usable answer: {error}"));
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
         .await

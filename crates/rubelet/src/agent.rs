@@ -37,7 +37,7 @@ use rubelet_resources::huge_pages::page_size_name;
 use tokio::sync::watch;
 
 use crate::admission;
-use crate::cluster::Membership;
+use crate::cluster::{Membership, proxies};
 use crate::edges::Edges;
 use crate::metrics;
 use crate::volumes::volumes;
@@ -111,7 +111,7 @@ pub(crate) fn ports(
         volumes: Arc::new(volumes),
         file_reader: edges.files.clone(),
         file_writer: edges.files.clone(),
-        http: Arc::new(UrlFetcher::new()),
+        http: Arc::new(UrlFetcher::new(proxies())),
         dialer,
         probes,
         events,

@@ -7,8 +7,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use rubelet_apiserver::{
-    ApiServer, ApiServerOptions, ClientIdentity, ProxyEnvironment, inline_certificate,
-    kubeconfig_for_certificate, user_agent,
+    ApiServer, ApiServerOptions, ClientIdentity, inline_certificate, kubeconfig_for_certificate, user_agent,
 };
 use rubelet_certificates::{
     BootstrapSigner, CertificateHandle, CertificatePorts, CertificateSink, ClientSettings, PemPair,
@@ -18,6 +17,7 @@ use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_ports::api::SigningRequests;
 use rubelet_ports::{FileWriter, Spawner as _};
+use rubelet_proxy::ProxyEnvironment;
 use rubelet_server::ServingCertificate;
 use tokio::sync::watch;
 

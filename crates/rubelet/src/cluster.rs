@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rubelet_agent::{AgentSettings, RuntimeHealth};
-use rubelet_apiserver::{
-    ApiServer, ApiServerMetrics, ApiServerOptions, ProxyEnvironment, RateLimit, user_agent,
-};
+use rubelet_apiserver::{ApiServer, ApiServerMetrics, ApiServerOptions, RateLimit, user_agent};
 use rubelet_config::settings::Settings;
 use rubelet_host::node_facts::HostNetwork;
 use rubelet_model::Pressure;
@@ -16,6 +14,7 @@ use rubelet_node::{NodeHandle, NodeInputs, NodeMetrics, NodePorts};
 use rubelet_objects::{ChangeDetection, Objects, ObjectsPorts, ObjectsSettings};
 use rubelet_ports::Clock as _;
 use rubelet_ports::api::PodReader;
+use rubelet_proxy::ProxyEnvironment;
 use rubelet_reporting::{Reporter, ReportingPorts};
 use tokio::sync::watch;
 
@@ -65,8 +64,9 @@ pub(crate) fn api_server(settings: &Settings, registries: &Registries) -> Result
 /// As every program has them, in capitals or not.
 pub(crate) fn proxies() -> ProxyEnvironment {
     let variable = |name: &str| {
-        let value = std::env::var(name).or_else(|_| std::env::var(name.to_lowercase()));
-        value.unwrap_or_default()
+        let values = [name.to_owned(), name.to_lowercase()].map(std::env::var);
+        let mut values = values.into_iter().flatten();
+        values.find(|value| !value.is_empty()).unwrap_or_default()
     };
     ProxyEnvironment {
         https_proxy: variable("HTTPS_PROXY"),

@@ -131,7 +131,7 @@ impl Scene {
         let ports = SourcePorts {
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             files,
-            http: Arc::new(UrlFetcher::new()),
+            http: Arc::new(UrlFetcher::default()),
             api: None,
             node: watch::channel(None).1,
             reporter: Arc::new(NoReporter),

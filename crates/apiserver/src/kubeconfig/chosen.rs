@@ -7,12 +7,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use kube_client::config::{AuthInfo, Cluster, Context, Kubeconfig};
+use rubelet_proxy::{Proxy, ProxyError};
 use secrecy::ExposeSecret;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{CertificateSource, ConnectError, Login, Text, Trust};
 use crate::exec_plugin::ExecPlugin;
-use crate::proxy;
 
 /// What the current context points to.
 pub(super) struct Chosen<'a> {
@@ -143,20 +143,13 @@ impl<'a> Chosen<'a> {
             .map_err(|_| problem())
     }
 
-    pub(super) fn proxy(&self) -> Result<Option<String>, ConnectError> {
+    pub(super) fn proxy(&self) -> Result<Option<Proxy>, ConnectError> {
         let Some(given) = present(self.cluster.proxy_url.as_deref()) else {
             return Ok(None);
         };
         // It may hold a password, so it is not repeated.
-        let bad = |problem: &str| self.bad(self.cluster_field("proxy-url"), problem);
-        let parsed: Uri = given.parse().map_err(|_| bad("is no URL"))?;
-        if parsed.host().is_none_or(str::is_empty) {
-            return Err(bad("names no host"));
-        }
-        if !proxy::is_supported(&parsed) {
-            return Err(bad("only http:// and socks5:// proxies are supported"));
-        }
-        Ok(Some(given.to_owned()))
+        let bad = |problem: ProxyError| self.bad(self.cluster_field("proxy-url"), problem.to_string());
+        Proxy::parse(given).map(Some).map_err(bad)
     }
 
     pub(super) fn certificate(&self) -> Result<Option<CertificateSource>, ConnectError> {

@@ -116,9 +116,9 @@ fn problems_name_the_file_and_the_field() {
     );
     check(
         "Q0E=",
-        "Q0E=, proxy-url: 'https://user:hunter2@p'",
+        "Q0E=, proxy-url: 'ftp://user:hunter2@p'",
         "clusters[c].cluster.proxy-url",
-        "only http",
+        "is neither http",
     );
     check(
         "Q0E=",

@@ -80,7 +80,7 @@ impl Authority {
         }
     }
 
-    fn server(&self, host: &str, is_expired: bool) -> Pair {
+    pub(crate) fn server(&self, host: &str, is_expired: bool) -> Pair {
         let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
         if is_expired {
             params.not_before = date_time_ymd(2020, 1, 1);

@@ -1,12 +1,20 @@
 //! Servers that we do not believe.
 
 use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use rubelet_apiserver::ApiServer;
 use rubelet_ports::api::{ApiError, ApiErrorKind, NodeReader};
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::scene::{Authority, Faults, Scene, connect, soon};
 
@@ -150,6 +158,35 @@ async fn a_kubeconfig_with_a_bad_authority_names_it() {
     );
 }
 
+/// Takes one connection to the server.
+async fn lead(mut client: impl AsyncRead + AsyncWrite + Unpin, server: SocketAddr) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap();
+    assert!(
+        head.starts_with(&format!("CONNECT {server} HTTP/1.1\r\n")),
+        "{head}"
+    );
+    assert!(
+        head.to_lowercase().contains("proxy-authorization: basic dtpw"),
+        "{head}"
+    );
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+}
+
+/// Writes a kubeconfig that leads through this proxy.
+fn kubeconfig_through(scene: &Scene, proxy: &str) -> PathBuf {
+    let path = scene.kubeconfig(&json!({}));
+    let text = fs::read_to_string(&path).unwrap();
+    let text = text.replace(r#""server":"#, &format!(r#""proxy-url":"{proxy}","server":"#));
+    fs::write(&path, text).unwrap();
+    path
+}
+
 #[tokio::test]
 async fn a_proxy_is_gone_through() {
     let mut scene = Scene::new().await;
@@ -157,31 +194,10 @@ async fn a_proxy_is_gone_through() {
     let proxy = listener.local_addr().unwrap();
     let server_address = scene.address;
     let proxied = tokio::spawn(async move {
-        let (mut client, _) = listener.accept().await.unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(client.read_u8().await.unwrap());
-        }
-        let head = String::from_utf8(head).unwrap();
-        assert!(
-            head.starts_with(&format!("CONNECT {server_address} HTTP/1.1\r\n")),
-            "{head}"
-        );
-        assert!(
-            head.to_lowercase().contains("proxy-authorization: basic dtpw"),
-            "{head}"
-        );
-        client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-        let mut server = tokio::net::TcpStream::connect(server_address).await.unwrap();
-        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        let (client, _) = listener.accept().await.unwrap();
+        lead(client, server_address).await;
     });
-    let path = scene.kubeconfig(&json!({}));
-    let text = fs::read_to_string(&path).unwrap();
-    let text = text.replace(
-        r#""server":"#,
-        &format!(r#""proxy-url":"http://u:p@{proxy}","server":"#),
-    );
-    fs::write(&path, text).unwrap();
+    let path = kubeconfig_through(&scene, &format!("http://u:p@{proxy}"));
     let api = connect(&path, |_| {}).unwrap();
     let server = async {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
@@ -189,5 +205,53 @@ async fn a_proxy_is_gone_through() {
     };
     let (answer, ()) = tokio::join!(api.node("n"), server);
     answer.unwrap();
+    proxied.abort();
+}
+
+#[tokio::test]
+async fn a_proxy_over_tls_is_gone_through_where_its_certificate_holds() {
+    let mut scene = Scene::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server_address = scene.address;
+    let pair = scene.authority.server("localhost", false);
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()],
+            PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap(),
+        )
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let proxied = tokio::spawn(async move {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                if let Ok(client) = acceptor.accept(client).await {
+                    lead(client, server_address).await;
+                }
+            });
+        }
+    });
+    let path = kubeconfig_through(&scene, &format!("https://u:p@localhost:{port}"));
+    let api = connect(&path, |_| {}).unwrap();
+    let server = async {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+        let ask = scene.ask().await;
+        assert!(ask.is_http2);
+        ask.json(&node);
+    };
+    let (answer, ()) = tokio::join!(api.node("n"), server);
+    answer.unwrap();
+    // The same proxy under a name that is not in its certificate.
+    let path = kubeconfig_through(&scene, &format!("https://u:hunter2@127.0.0.1:{port}"));
+    let api = connect(&path, |_| {}).unwrap();
+    let error = api.node("n").await.unwrap_err();
+    assert_eq!(error.kind, ApiErrorKind::Tls);
+    let expected = format!("the certificate of the proxy https://127.0.0.1:{port}/ is not for 127.0.0.1");
+    assert!(error.message.starts_with(&expected), "{error}");
     proxied.abort();
 }

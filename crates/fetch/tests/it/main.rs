@@ -7,5 +7,6 @@
 )]
 
 mod plain;
+mod proxies;
 mod server;
 mod tls;

@@ -25,7 +25,7 @@ fn impatient() -> UrlFetcher {
 }
 
 async fn get(server: &Server, path: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError> {
-    UrlFetcher::new()
+    UrlFetcher::default()
         .get(&server.url(path), &headers(), limit_bytes)
         .await
 }
@@ -114,7 +114,7 @@ async fn a_user_in_the_address_is_sent_but_never_shown() {
     })
     .await;
     let url = format!("http://me:word@127.0.0.1:{}/a?token=word", server.port);
-    let error = UrlFetcher::new().get(&url, &[], 9).await.unwrap_err();
+    let error = UrlFetcher::default().get(&url, &[], 9).await.unwrap_err();
     let shown = format!("http://127.0.0.1:{}/a?…", server.port);
     assert_eq!(
         error,
@@ -142,7 +142,7 @@ async fn troubles_are_named_without_secrets() {
     let bad_header = [("X-Key".to_owned(), "a secret\n".to_owned())];
     let bad_name = [("no name".to_owned(), "a secret".to_owned())];
     let url = server.url("/");
-    let fetcher = UrlFetcher::new();
+    let fetcher = UrlFetcher::default();
     let errors = [
         fetcher.get(&url, &headers(), 9).await.unwrap_err(),
         fetcher.get(&cut.url("/"), &headers(), 999).await.unwrap_err(),

@@ -15,8 +15,12 @@ use crate::server::{Server, ok, redirect};
 
 /// A server's side and a fetcher that trusts it.
 fn pair() -> (TlsAcceptor, UrlFetcher) {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    pair_for(&["localhost"])
+}
+
+pub(crate) fn pair_for(names: &[&str]) -> (TlsAcceptor, UrlFetcher) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
     let certificate: CertificateDer<'static> = cert.der().clone();
     let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
     let provider = Arc::new(aws_lc_rs::default_provider());

@@ -7,6 +7,7 @@
 mod configurations;
 mod credentials;
 mod pods;
+mod proxies;
 mod statuses;
 mod values;
 
@@ -72,6 +73,7 @@ fn sets() -> Vec<Set> {
     all.extend(credentials::sets());
     all.extend(statuses::sets());
     all.extend(pods::sets());
+    all.extend(proxies::sets());
     all
 }
 
