@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -151,24 +152,34 @@ impl Default for HostNetwork {
 }
 
 impl HostNetwork {
-    /// What the name stands for; empty when it stands for nothing or the resolver does not answer in time.
-    async fn lookup(&self, name: &str) -> Vec<IpAddr> {
-        let Ok(permit) = Arc::clone(&self.lookups).try_acquire_owned() else {
-            return Vec::new();
-        };
+    /// What the name stands for; `None` when the resolver does not say so in time.
+    async fn lookup(&self, name: &str) -> Option<Vec<IpAddr>> {
+        let permit = Arc::clone(&self.lookups).try_acquire_owned().ok()?;
         let name = name.to_owned();
         let lookup = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let found = (name.as_str(), 0).to_socket_addrs();
-            found
-                .map(|all| all.map(|address| address.ip()).collect())
-                .unwrap_or_default()
+            match (name.as_str(), 0).to_socket_addrs() {
+                Ok(all) => Some(all.map(|address| address.ip()).collect()),
+                Err(error) if is_no_such_name(&error) => Some(Vec::new()),
+                Err(_) => None,
+            }
         });
-        match tokio::time::timeout(LOOKUP_LIMIT, lookup).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(_)) | Err(_) => Vec::new(),
-        }
+        let found = tokio::time::timeout(LOOKUP_LIMIT, lookup).await;
+        found.ok()?.ok()?
     }
+}
+
+/// Whether the resolver says that there is no such name, rather than that it cannot tell now. Of what the C library says the
+/// standard library keeps only the text, which is always English; the texts are those of glibc and musl.
+fn is_no_such_name(error: &io::Error) -> bool {
+    let text = error.to_string();
+    let texts = [
+        "Name or service not known",
+        "No address associated with hostname",
+        "Name does not resolve",
+        "Name has no usable address",
+    ];
+    texts.iter().any(|known| text.contains(known))
 }
 
 #[async_trait]
@@ -176,7 +187,7 @@ impl AddressReader for HostNetwork {
     async fn addresses(&self, name: Option<&str>) -> Result<HostAddresses, AddressError> {
         let of_name = match name {
             Some(name) => self.lookup(name).await,
-            None => Vec::new(),
+            None => Some(Vec::new()),
         };
         // A node with many routes has files of megabytes, which the kernel writes while they are read.
         let root = self.root.clone();
@@ -188,7 +199,8 @@ impl AddressReader for HostNetwork {
         let (own, default_route) = read?;
         Ok(HostAddresses {
             own,
-            of_name,
+            is_name_unknown: of_name.is_none(),
+            of_name: of_name.unwrap_or_default(),
             default_route,
         })
     }
@@ -327,10 +339,10 @@ mod tests {
             assert!(found.own.contains(address), "{found:?}");
         }
         let found = network.addresses(None).await.unwrap();
-        assert!(found.of_name.is_empty());
+        assert!(found.of_name.is_empty() && !found.is_name_unknown);
         let held = network.lookups.clone().try_acquire_owned().unwrap();
         assert!(
-            network.lookup("localhost").await.is_empty(),
+            network.lookup("localhost").await.is_none(),
             "a lookup is under way"
         );
         drop(held);

@@ -177,7 +177,17 @@ impl FactReader {
         let mut problems = Vec::new();
         let listed = taken(listed, &mut problems).map(|all| largest_images(all, limit));
         self.images.keep(listed, now);
-        let addresses = taken(addresses, &mut problems);
+        let mut addresses = taken(addresses, &mut problems);
+        if let (Some(new), Some(last)) = (&mut addresses, &self.addresses.fact)
+            && new.is_name_unknown
+        {
+            problems.push(format!(
+                "no answer in time to what {:?} resolves to",
+                self.settings.node_name
+            ));
+            new.of_name.clone_from(&last.of_name);
+            new.is_name_unknown = last.is_name_unknown;
+        }
         self.addresses.keep(addresses, now);
         if let Some(answer) = taken(version, &mut problems) {
             self.runtime_version = Some(runtime_version(&answer.runtime_name, &answer.runtime_version));

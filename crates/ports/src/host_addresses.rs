@@ -12,6 +12,8 @@ pub struct HostAddresses {
     pub own: Vec<IpAddr>,
     /// What the node's name resolves to, in the resolver's order; empty when it was not asked for or does not resolve.
     pub of_name: Vec<IpAddr>,
+    /// The resolver did not answer in time, or could not tell: what the name resolves to is unknown.
+    pub is_name_unknown: bool,
     /// The addresses that packets to elsewhere leave with, the IPv4 one first.
     pub default_route: Vec<IpAddr>,
 }
@@ -35,6 +37,7 @@ pub struct AddressError(pub String);
 
 #[async_trait]
 pub trait AddressReader: Send + Sync {
-    /// Looks at the interfaces and routes, and resolves the name where one is given. A name that cannot be resolved is no error.
+    /// Looks at the interfaces and routes, and resolves the name where one is given. A name that cannot be resolved is no
+    /// error.
     async fn addresses(&self, name: Option<&str>) -> Result<HostAddresses, AddressError>;
 }

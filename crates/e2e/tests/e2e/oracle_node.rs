@@ -250,6 +250,7 @@ fn our_facts(question: &Value) -> StatusFacts {
         addresses: Some(HostAddresses {
             own: addresses(texts(&question["own"])),
             of_name: addresses(vec!["127.0.0.1".to_owned()]),
+            is_name_unknown: false,
             default_route: addresses(vec![text(&question["route"])]),
         }),
         runtime: RuntimeFacts {

@@ -1,7 +1,8 @@
 //! The addresses under which the Node is listed.
 //!
 //! Owns the order in which they are looked for: `--node-ip`, a name that is an address, what the name resolves to, the default
-//! route. An external cloud provider has the last word. It must not look at the network itself.
+//! route. An external cloud provider has the last word. A resolver that does not answer changes no address. It must not look at the
+//! network itself.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -107,7 +108,7 @@ pub(super) fn addresses(
     } else if settings.external_cloud_provider && settings.node_ips.is_empty() {
         Vec::new()
     } else if told.is_empty() {
-        vec![found(settings, node_name, host)?]
+        vec![found(settings, node_name, host, existing)?]
     } else {
         told
     };
@@ -135,6 +136,7 @@ fn found(
     settings: &AddressSettings,
     node_name: &str,
     host: &HostAddresses,
+    existing: &[NodeAddress],
 ) -> Result<IpAddr, AddressProblem> {
     if let Some(address) = parse_ip(&settings.hostname) {
         return Ok(address);
@@ -147,7 +149,12 @@ fn found(
     };
     let named = host.of_name.iter().copied().map(plain);
     let named: Vec<IpAddr> = named.filter(|ip| usable(*ip, host).is_ok()).collect();
+    // Upstream falls back to the default route here, so that a resolver that is slow once moves the node to another address.
+    let listed = existing.iter().filter(|_| host.is_name_unknown);
+    let listed = listed.filter(|address| address.type_ == INTERNAL_IP);
+    let mut listed = listed.filter_map(|address| parse_ip(&address.address));
     preferred(&named)
+        .or_else(|| listed.find(|ip| usable(*ip, host).is_ok()))
         .or_else(|| preferred(&host.default_route))
         .ok_or_else(|| AddressProblem::NoAddress {
             name: node_name.to_owned(),
@@ -194,9 +201,10 @@ mod tests {
         node_ip: &'static str,
         hostname: &'static str,
         external: bool,
-        existing: usize,
+        existing: &'static [(&'static str, &'static str)],
         own: &'static [&'static str],
         of_name: &'static [&'static str],
+        is_name_unknown: bool,
         route: &'static [&'static str],
     }
 
@@ -204,9 +212,10 @@ mod tests {
         node_ip: "",
         hostname: "n1",
         external: false,
-        existing: 0,
+        existing: &[],
         own: &["10.0.0.1", "10.0.0.2", "2001:db8::1", "127.0.0.1"],
         of_name: &[],
+        is_name_unknown: false,
         route: &["10.0.0.1", "2001:db8::1"],
     };
 
@@ -219,10 +228,17 @@ mod tests {
         let host = HostAddresses {
             own: ips(case.own),
             of_name: ips(case.of_name),
+            is_name_unknown: case.is_name_unknown,
             default_route: ips(case.route),
         };
-        let existing = NodeAddress::default();
-        let existing = vec![existing; case.existing];
+        let existing: Vec<NodeAddress> = case
+            .existing
+            .iter()
+            .map(|(type_, address)| NodeAddress {
+                type_: (*type_).to_owned(),
+                address: (*address).to_owned(),
+            })
+            .collect();
         let text = match addresses(&settings, "n1", &host, &existing) {
             Ok(None) => "as it is".to_owned(),
             Ok(Some(all)) => {
@@ -264,6 +280,23 @@ mod tests {
     }
 
     #[test]
+    fn a_resolver_that_does_not_answer_changes_no_address() {
+        let listed = |existing, is_name_unknown| Case {
+            existing,
+            is_name_unknown,
+            ..PLAIN
+        };
+        let second: &[_] = &[("Hostname", "n1"), ("InternalIP", "10.0.0.2")];
+        check(&listed(second, true), "InternalIP=10.0.0.2 Hostname=n1");
+        // It did answer, and the name is gone.
+        check(&listed(second, false), "InternalIP=10.0.0.1 Hostname=n1");
+        // Nothing to keep: a new node, and an address that the machine has lost.
+        check(&listed(&[], true), "InternalIP=10.0.0.1 Hostname=n1");
+        let lost: &[_] = &[("InternalIP", "10.0.0.9")];
+        check(&listed(lost, true), "InternalIP=10.0.0.1 Hostname=n1");
+    }
+
+    #[test]
     fn the_flag_wins_when_it_is_true() {
         let told = |node_ip| Case { node_ip, ..PLAIN };
         check(&told("10.0.0.2"), "InternalIP=10.0.0.2 Hostname=n1");
@@ -294,11 +327,12 @@ mod tests {
             external: true,
             ..PLAIN
         };
-        check(&external("", 0), "Hostname=n1");
-        check(&external("", 2), "as it is");
-        check(&external("10.0.0.2", 0), "InternalIP=10.0.0.2 Hostname=n1");
-        check(&external("10.0.0.2", 1), "as it is");
-        check(&external("0.0.0.0", 0), "InternalIP=10.0.0.1 Hostname=n1");
+        let listed: &[_] = &[("ExternalIP", "192.0.2.1")];
+        check(&external("", &[]), "Hostname=n1");
+        check(&external("", listed), "as it is");
+        check(&external("10.0.0.2", &[]), "InternalIP=10.0.0.2 Hostname=n1");
+        check(&external("10.0.0.2", listed), "as it is");
+        check(&external("0.0.0.0", &[]), "InternalIP=10.0.0.1 Hostname=n1");
         let annotation = |node_ip: &str, external_cloud_provider| {
             provided_node_ip(&AddressSettings {
                 node_ips: parse_node_ips(node_ip).unwrap().0,

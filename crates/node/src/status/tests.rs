@@ -81,6 +81,7 @@ fn facts() -> StatusFacts {
         addresses: Some(HostAddresses {
             own: vec![address("10.0.0.1")],
             of_name: vec![],
+            is_name_unknown: false,
             default_route: vec![address("10.0.0.1")],
         }),
         runtime: RuntimeFacts {

@@ -38,6 +38,32 @@ async fn what_the_server_does_not_know_is_not_told_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resolver_that_does_not_answer_moves_the_node_nowhere() {
+    let bed = Bed::well();
+    bed.edges.set_addresses(&["10.0.0.1", "10.0.0.2"]);
+    bed.edges.set_name(Some(&["10.0.0.2"]));
+    let is_at = |node: &Value, address: &str| {
+        node["status"]["addresses"][0] == json!({"type": "InternalIP", "address": address})
+    };
+    {
+        let _running = bed.start();
+        bed.until("the name's address", |node| is_at(node, "10.0.0.2"))
+            .await;
+        bed.edges.set_name(None);
+        bed.at(400).await;
+        assert!(is_at(&bed.api.node_value().unwrap(), "10.0.0.2"));
+    }
+    // Nor after a restart, when only the Node knows the last answer.
+    let _running = bed.start();
+    bed.at(800).await;
+    assert!(is_at(&bed.api.node_value().unwrap(), "10.0.0.2"));
+    // A name that is gone is an answer.
+    bed.edges.set_name(Some(&[]));
+    bed.until("the default route's address", |node| is_at(node, "10.0.0.1"))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_first_ready_comes_with_the_runtime() {
     let bed = Bed::new();
     let problem = "container runtime network not ready: NetworkReady=false reason:x message:y";

@@ -88,6 +88,14 @@ impl Edges {
         self.0.lock().unwrap().addresses = super::addresses(own);
     }
 
+    /// What the node's name resolves to; `None` while the resolver does not answer.
+    pub(crate) fn set_name(&self, of_name: Option<&[&str]>) {
+        let addresses = &mut self.0.lock().unwrap().addresses;
+        addresses.is_name_unknown = of_name.is_none();
+        let of_name = of_name.unwrap_or_default().iter();
+        addresses.of_name = of_name.map(|text| text.parse().unwrap()).collect();
+    }
+
     pub(crate) fn add_image(&self, tag: &str, size: u64) {
         self.0.lock().unwrap().images.push(v1::Image {
             id: tag.to_owned(),

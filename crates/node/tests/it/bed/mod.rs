@@ -183,6 +183,7 @@ pub(crate) fn addresses(own: &[&str]) -> HostAddresses {
     HostAddresses {
         default_route: own.clone(),
         of_name: vec![],
+        is_name_unknown: false,
         own,
     }
 }
