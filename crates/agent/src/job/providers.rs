@@ -51,7 +51,8 @@ impl PodJob {
         let containers = spec.flat_map(|spec| spec.containers.iter().enumerate());
         let limits = containers.flat_map(|(index, container)| {
             let limits = container.resources.iter().filter_map(|all| all.limits.as_ref());
-            limits.flatten().map(move |(name, _)| (index, name))
+            let wanted = limits.flatten().filter(|(_, amount)| amount.0 != "0");
+            wanted.map(move |(name, _)| (index, name))
         });
         let lacking = limits.filter(|(_, name)| terms.lacks_devices(name));
         lacking

@@ -240,6 +240,32 @@ fn what_needs_a_driver_waits_for_it() {
     assert!(times(&bed, "RunPodSandbox", "late").is_empty());
 }
 
+/// A container that had a device from another kubelet does not start again without it.
+#[test]
+fn a_container_waits_for_its_device() {
+    let mut bed = Bed::in_cluster();
+    let limits = json!({"limits": {"example.com/gpu": "1"}, "requests": {"example.com/gpu": "1"}});
+    bed.create_and_wait(&ApiPod::new("gpu", &[]).container("resources", limits));
+    bed.kill();
+    let others = &mut bed.settings.admission.allocatable.resources.others;
+    others.insert("example.com/gpu".to_owned(), 0);
+    bed.start();
+    bed.pass(seconds(5));
+    assert!(holds(&bed.api_status("uid-gpu"), "Ready"), "it goes on");
+    assert!(bed.runtime.crash_container(0, 1));
+    bed.wait("it waits for the device", seconds(60), |bed| {
+        !bed.api_events("gpu", "FailedSync").is_empty()
+    });
+    bed.pass(seconds(60));
+    let (reason, message) = bed.waiting_reason("uid-gpu");
+    assert_eq!(reason, "ContainerCreating");
+    let field = "spec.containers[0].resources.limits[example.com/gpu]";
+    assert!(message.contains(field), "{message}");
+    assert_eq!(times(&bed, "CreateContainer", "gpu/main").len(), 1);
+    bed.api().delete("uid-gpu", None);
+    bed.wait_gone("uid-gpu", SOON);
+}
+
 #[test]
 fn an_outage_ends_nobody_and_hides_nobody() {
     let mut bed = Bed::in_cluster();
