@@ -14,6 +14,8 @@ pub const KIND: &str = "RubeletConfiguration";
 pub struct RubeletConfiguration {
     /// `sessionsNeedCreate`: exec, attach, run and port forwarding need the verb `create`, also by GET.
     pub sessions_need_create: bool,
+    /// `allowUnknownVolumes`: start also where volumes of plugins are mounted that rubelet does not have.
+    pub allow_unknown_volumes: bool,
 }
 
 impl RubeletConfiguration {
@@ -47,13 +49,18 @@ impl RubeletConfiguration {
         }
         let mut read = Self::default();
         for (name, value) in &fields {
-            match (name.as_str(), value) {
-                ("apiVersion" | "kind", _) => {}
-                ("sessionsNeedCreate", Value::Bool(on)) => read.sessions_need_create = *on,
-                ("sessionsNeedCreate", value) => {
-                    problems.push(Problem::new(name, value.to_string(), "must be true or false"));
+            let switch = match name.as_str() {
+                "apiVersion" | "kind" => continue,
+                "sessionsNeedCreate" => &mut read.sessions_need_create,
+                "allowUnknownVolumes" => &mut read.allow_unknown_volumes,
+                _ => {
+                    problems.push(Problem::new(name, "", "no such setting"));
+                    continue;
                 }
-                _ => problems.push(Problem::new(name, "", "no such setting")),
+            };
+            match value {
+                Value::Bool(on) => *switch = *on,
+                value => problems.push(Problem::new(name, value.to_string(), "must be true or false")),
             }
         }
         if problems.is_empty() {

@@ -166,8 +166,8 @@ impl Findings {
             inputs: NodeInputs {
                 runtime: report,
                 pressure,
-                // No kind of volume that rubelet has is attached to nodes.
-                volumes_in_use: watch::channel(Some(Vec::new())).1,
+                // No kind of volume that rubelet has is attached to nodes. What another kubelet has attached is not known.
+                volumes_in_use: watch::channel(None).1,
             },
         }
     }

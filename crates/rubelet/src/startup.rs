@@ -42,6 +42,7 @@ use crate::node_report;
 use crate::node_settings;
 use crate::pressure;
 use crate::signals::StopSignals;
+use crate::unknown_volumes;
 use crate::watchdog;
 
 /// What is still under way this long after a stop signal is left behind.
@@ -192,6 +193,7 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         .context("connect to the container runtime")?;
     let version = cri.version().await?;
     node_report::log_runtime(&configuration.container_runtime_endpoint, &version);
+    unknown_volumes::refuse(settings, &cri).await?;
     let driver = cgroup_driver::of_node(&cri, &configuration.cgroup_driver, &registries).await?;
     let machine = Machine::read();
     cgroups::settle_machine(settings)?;

@@ -41,10 +41,16 @@ impl PodLayout {
         &self.directory
     }
 
+    /// `volumes`
+    #[must_use]
+    pub fn volumes(&self) -> PathBuf {
+        self.directory.join("volumes")
+    }
+
     /// `volumes/<plugin>/<name>`
     #[must_use]
     pub fn volume(&self, plugin: &str, name: &str) -> PathBuf {
-        self.directory.join("volumes").join(plugin).join(name)
+        self.volumes().join(plugin).join(name)
     }
 
     /// Where the file `ready` of an emptyDir is.

@@ -27,7 +27,7 @@ pub use objects::{
     Absence, Answer, BundleNeed, CertificateNeed, Credentials, ObjectAnswers, ObjectNeeds, TokenNeed,
 };
 pub use set_up::{SetUp, VolumeSetUp, plan_set_up};
-pub use tear_down::{TearDown, VolumeTearDown, plan_tear_down};
+pub use tear_down::{TearDown, UnknownVolume, VolumeTearDown, plan_tear_down, unknown_volumes};
 pub use volume::{ImageVolume, image_volumes, uses_volumes};
 
 /// The node, as far as volumes see it.

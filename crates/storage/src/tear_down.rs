@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use rubelet_model::observation::PodUid;
 use rubelet_model::volume_step::{MountPoint, PodOnDisk, VolumeAction, VolumeStep};
 
 use crate::layout::{self, PodLayout, volume_of_marker};
@@ -33,8 +34,8 @@ pub struct VolumeTearDown {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TearDown {
     pub volumes: Vec<VolumeTearDown>,
-    /// Volumes of plugins that are not known: nobody else could take them down rightly either. `<plugin>/<name>`.
-    pub unknown: Vec<String>,
+    /// The paths of volumes of plugins that are not known: only another kubelet can take them down rightly.
+    pub unknown: Vec<PathBuf>,
 }
 
 impl TearDown {
@@ -68,7 +69,7 @@ pub fn plan_tear_down(found: &PodOnDisk, pods: &Path) -> TearDown {
         let volumes = found.volumes.iter().filter(|volume| volume.name == name);
         let (plain, unknown): (Vec<_>, Vec<_>) =
             volumes.partition(|volume| PLAIN_PLUGINS.contains(&volume.plugin.as_str()));
-        let unknown = unknown.iter().map(|volume| format!("{}/{name}", volume.plugin));
+        let unknown = unknown.iter().map(|volume| volume.path.clone());
         let known = planned.unknown.len();
         planned.unknown.extend(unknown);
         let mut actions = Vec::new();
@@ -101,6 +102,42 @@ pub fn plan_tear_down(found: &PodOnDisk, pods: &Path) -> TearDown {
         });
     }
     planned
+}
+
+/// A mounted volume of a plugin that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnknownVolume {
+    pub uid: PodUid,
+    /// As upstream names it: `kubernetes.io/csi`.
+    pub plugin: String,
+    /// The name of the directory: of the persistent volume, or of the pod's volume.
+    pub name: String,
+}
+
+/// Every mounted volume that only another kubelet can take down, by pod.
+#[must_use]
+pub fn unknown_volumes(found: &[PodOnDisk], pods: &Path) -> BTreeSet<UnknownVolume> {
+    let mut unknown = BTreeSet::new();
+    for pod in found {
+        let volumes = PodLayout::new(pods, &pod.uid).volumes();
+        for mount in &pod.mounts {
+            let Ok(below) = mount.path.strip_prefix(&volumes) else {
+                continue;
+            };
+            let mut names = below.components().filter_map(|part| part.as_os_str().to_str());
+            let (Some(plugin), Some(name)) = (names.next(), names.next()) else {
+                continue;
+            };
+            if !PLAIN_PLUGINS.contains(&plugin) {
+                unknown.insert(UnknownVolume {
+                    uid: pod.uid.clone(),
+                    plugin: plugin.replace('~', "/"),
+                    name: name.to_owned(),
+                });
+            }
+        }
+    }
+    unknown
 }
 
 /// The volume of a bind that is mounted below `volume-subpaths`.

@@ -74,11 +74,13 @@ impl Inner {
             });
             let errors = self.execute(batches.collect()).await;
             problems = errors.iter().map(describe).collect();
-            problems.extend(
-                unknown
-                    .iter()
-                    .map(|volume| format!("nobody here can take down volume {volume}")),
-            );
+            problems.extend(unknown.iter().map(|path| {
+                let path = path.display();
+                format!(
+                    "rubelet has no plugin for the volume at {path}: unmount it and remove the directory, \
+                     or let upstream's kubelet take it down"
+                )
+            }));
             if !problems.is_empty() {
                 break;
             }

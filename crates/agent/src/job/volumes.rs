@@ -15,7 +15,7 @@ use rubelet_lifecycle::configuration::environment::{Sources, environment};
 use rubelet_lifecycle::configuration::unsupported_volumes::without_plugin_volumes;
 use rubelet_lifecycle::plan::{Action, Plan};
 use rubelet_lifecycle::pod_state::Retry;
-use rubelet_ports::{ImageRequest, MountRequest, VolumeFailure};
+use rubelet_ports::{ImageRequest, MountRequest, PodEvent, VolumeFailure};
 use rubelet_resources::PodDemand;
 use rubelet_storage::{image_volumes, uses_volumes};
 use rubelet_wire::cri::v1::{ImageSpec, Mount};
@@ -24,6 +24,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::objects::Variables;
 use super::sandbox::ActiveSandbox;
 use super::{PERMIT_PATIENCE, PodJob, Stop, giving_way};
+
+/// The reason of an event about volumes that keep a pod from ending.
+const FAILED_UNMOUNT: &str = "FailedUnmount";
 
 /// The images of a container's image volumes, by volume.
 pub(super) type VolumeImages = BTreeMap<String, ImageSpec>;
@@ -252,6 +255,10 @@ impl PodJob {
         match self.read(what, volumes.tear_down(&uid)).await? {
             Ok(()) => Ok(()),
             Err(failure) => {
+                // What only took a second try is not worth an event.
+                if self.waits.last_error().as_ref() == Some(&failure.message) {
+                    self.record(PodEvent::warning(FAILED_UNMOUNT, failure.message.clone()));
+                }
                 let retry = retry_of(&failure);
                 Err(self.fail(failure.message, retry))
             }

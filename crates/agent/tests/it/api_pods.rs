@@ -1,12 +1,14 @@
 //! Pods from the API server: how they come, what is said of them, and how they go.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rubelet_ports::PodView as _;
+use rubelet_sim::node;
 use serde_json::json;
 
 use crate::bed::{Bed, PodText, SOON, known_node};
@@ -264,6 +266,32 @@ fn a_container_waits_for_its_device() {
     assert_eq!(times(&bed, "CreateContainer", "gpu/main").len(), 1);
     bed.api().delete("uid-gpu", None);
     bed.wait_gone("uid-gpu", SOON);
+}
+
+/// A pod that another kubelet started keeps a volume that nobody here can take down: its deletion waits, and says for what.
+#[test]
+fn a_volume_of_an_unknown_plugin_keeps_a_deleted_pod() {
+    let mut bed = Bed::in_cluster();
+    let pod = ApiPod::new("db", &[]).spec(
+        "volumes",
+        json!([{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]),
+    );
+    bed.create_and_wait(&pod);
+    let volume = Path::new(node::ROOT).join("pods/uid-db/volumes/kubernetes.io~csi/pvc-1");
+    bed.files.make_directory(&volume);
+    bed.api().delete("uid-db", None);
+    bed.wait("an event names the volume", seconds(120), |bed| {
+        let events = bed.api_events("db", "FailedUnmount");
+        events
+            .iter()
+            .any(|event| event.message.contains("kubernetes.io~csi/pvc-1"))
+    });
+    let explained = bed.explanations().into_iter().find(|one| one.name == "db");
+    let wait = explained.and_then(|one| one.waits_for).expect("it waits");
+    let why = wait.last_error.unwrap_or_default();
+    assert!(why.contains("rubelet has no plugin for the volume at"), "{why}");
+    bed.files.take_away(&volume);
+    bed.wait_gone("uid-db", seconds(200));
 }
 
 #[test]

@@ -636,7 +636,11 @@ fn help_and_version_come_before_everything_that_can_fail() {
 #[test]
 fn our_own_file() {
     let head = "apiVersion: rubelet.dev/v1alpha1\nkind: RubeletConfiguration\n";
-    settings(&["--rubelet-config=/r"], &[("/r", head)]);
+    let empty = settings(&["--rubelet-config=/r"], &[("/r", head)]);
+    assert!(!empty.rubelet().allow_unknown_volumes);
+    let file = format!("{head}allowUnknownVolumes: true\n");
+    let read = settings(&["--rubelet-config=/r"], &[("/r", &file)]);
+    assert!(read.rubelet().allow_unknown_volumes && !read.rubelet().sessions_need_create);
     for (text, parts) in [
         (
             "apiVersion: rubelet.dev/v1\nkind: RubeletConfiguration\n",

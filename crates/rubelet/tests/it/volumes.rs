@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use rubelet_testkit::containerd::Flavour;
@@ -103,5 +104,51 @@ fn volumes_outlive_a_kill_and_orphans_go() {
         killed_and_started_again(&mut bed)
             .await
             .context(bed.node.log_tail())
+    });
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let status = Command::new(program).args(arguments).status();
+    let status = status.with_context(|| format!("run {program}"))?;
+    ensure!(status.success(), "{program} {arguments:?}: {status}");
+    Ok(())
+}
+
+/// A volume of a plugin that rubelet does not have keeps it from starting, unless its own configuration allows that.
+#[test]
+fn volumes_of_unknown_plugins_keep_it_from_starting() {
+    in_scope("unknown_volumes", async |scope| {
+        let kubelet = Kubelet::chosen_or(env!("CARGO_BIN_EXE_rubelet"));
+        let own = scope.path("rubelet.yaml");
+        let head = "apiVersion: rubelet.dev/v1alpha1\nkind: RubeletConfiguration\n";
+        fs::write(&own, head)?;
+        let mut options = Options::new(kubelet);
+        options
+            .arguments
+            .push(format!("--rubelet-config={}", own.display()));
+        let mut bed = Bed::start(scope, Flavour::Debian, options).await?;
+        bed.node.terminate()?;
+        let volume = bed
+            .node
+            .root_dir()
+            .join("pods/uid-db/volumes/kubernetes.io~csi/pvc-1/mount");
+        fs::create_dir_all(&volume)?;
+        let path = volume.to_str().context("a path of text")?;
+        run("mount", &["-t", "tmpfs", "tmpfs", path])?;
+        bed.node.launch()?;
+        bed.node
+            .wait_for_log(&[
+                "uid-db",
+                "volume pvc-1 of kubernetes.io/csi",
+                "allowUnknownVolumes",
+            ])
+            .await?;
+        bed.node.kill_nine()?;
+        fs::write(&own, format!("{head}allowUnknownVolumes: true\n"))?;
+        bed.node.start_again()?;
+        bed.node
+            .write("web", &pod("web").container(shell("main", UNTIL_TERM)).json())?;
+        bed.node.wait_until_ready("web").await?;
+        run("umount", &[path])
     });
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use rubelet_model::observation::PodUid;
 use rubelet_model::volume_step::{MountPoint, PodOnDisk, SubPathOnDisk, VolumeAction, VolumeOnDisk};
-use rubelet_storage::{PodLayout, plan_tear_down};
+use rubelet_storage::{PodLayout, plan_tear_down, unknown_volumes};
 
 use crate::{PODS, layout};
 
@@ -59,7 +59,11 @@ fn words(found: &PodOnDisk) -> Vec<String> {
             };
             format!("{}: {}{lazy} {path}", step.volume, step.action.verb())
         })
-        .chain(plan.unknown.iter().map(|volume| format!("unknown {volume}")))
+        .chain(
+            plan.unknown
+                .iter()
+                .map(|volume| format!("unknown {}", volume.display())),
+        )
         .collect()
 }
 
@@ -152,7 +156,7 @@ fn volumes_of_others_stay() {
         &["volumes/kubernetes.io~csi/pv/mount"],
     );
     let plan = plan_tear_down(&found, Path::new(PODS));
-    assert_eq!(plan.unknown, ["kubernetes.io~csi/pv"]);
+    assert_eq!(plan.unknown, [layout().volume("kubernetes.io~csi", "pv")]);
     let touched: Vec<&VolumeAction> = plan
         .volumes
         .iter()
@@ -164,6 +168,31 @@ fn volumes_of_others_stay() {
             .iter()
             .all(|action| !action.path().starts_with(layout().directory().join("volumes"))),
         "{touched:?}"
+    );
+}
+
+#[test]
+fn mounted_volumes_of_others_are_found() {
+    let found = on_disk(
+        &[("kubernetes.io~csi", "left"), ("kubernetes.io~empty-dir", "a")],
+        &[],
+        &[],
+        &[
+            "volumes/kubernetes.io~csi/pv/mount",
+            "volumes/kubernetes.io~csi/pv/mount/inner",
+            "volumes/kubernetes.io~local-volume/disk",
+            "volumes/kubernetes.io~empty-dir/a",
+            "volumes/kubernetes.io~projected/token",
+            "volume-subpaths/pv/main/0",
+        ],
+    );
+    let unknown = unknown_volumes(&[found], Path::new(PODS)).into_iter();
+    let unknown: Vec<String> = unknown
+        .map(|one| format!("{} {} {}", one.uid, one.plugin, one.name))
+        .collect();
+    assert_eq!(
+        unknown,
+        ["u1 kubernetes.io/csi pv", "u1 kubernetes.io/local-volume disk"]
     );
 }
 
