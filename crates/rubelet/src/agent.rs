@@ -223,6 +223,7 @@ fn status_gates(settings: &Settings) -> StatusGates {
         },
         change_container_status_on_restart: gates.enabled(Gate::ChangeContainerStatusOnKubeletRestart),
         container_stop_signals: gates.enabled(Gate::ContainerStopSignals),
+        pod_level_resources: gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
     }
 }
 

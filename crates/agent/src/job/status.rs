@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use rubelet_lifecycle::restart::restarts_after_exit;
 use rubelet_lifecycle::status::{
     Derived, NodeFacts, Phase, PodResources, Refusal, RuntimeFacts, Settling, StatusBase, StatusInputs,
-    Termination, derive_status, finished_status, generate_status, phase_of, settle,
+    Termination, derive_status, finished_status, generate_status, phase_of, pod_resources, settle,
 };
 use rubelet_model::observation::PodObservation;
 
@@ -26,8 +26,12 @@ impl PodJob {
         self.work.start_failures = failures;
         let probes = self.probes_of(observation, ended);
         let settings = &self.shared.settings;
-        let (no_resources, no_devices, no_images) =
-            (PodResources::default(), BTreeMap::new(), BTreeMap::new());
+        let (no_devices, no_images) = (BTreeMap::new(), BTreeMap::new());
+        let resources = if settings.status_gates.pod_level_resources {
+            pod_resources(&self.pod, self.work.status.as_ref(), &settings.node)
+        } else {
+            PodResources::default()
+        };
         let mirror = self.mirror_status();
         // Without an API server upstream shows no addresses of the node either.
         let has_api = self.shared.ports.api.is_some();
@@ -43,7 +47,7 @@ impl PodJob {
             probes: &probes,
             resize_conditions: self.resize.as_slice(),
             qos_class: self.qos_class,
-            pod_resources: &no_resources,
+            pod_resources: &resources,
             allocated_resources_status: &no_devices,
             image_volume_references: &no_images,
             runtime: RuntimeFacts {

@@ -19,6 +19,7 @@ mod generate;
 mod moments;
 mod normal;
 mod phase;
+mod pod_resources;
 mod probes;
 mod publish;
 mod resources;
@@ -44,13 +45,14 @@ pub use foreign::reported_status;
 pub use generate::{Generated, generate_status};
 pub use normal::normalize;
 pub use phase::{Phase, PhaseFacts, RESTARTING_ALL_CONTAINERS, pod_phase};
+pub use pod_resources::pod_resources;
 pub use probes::Probes;
 pub use publish::{may_be_deleted, needs_reconcile, published_status, readiness_is_stale, same_for_node};
 pub use settle::{Refusal, Settled, Settling, StatusBase, Termination, check_container_transitions, settle};
 pub use view::{StateView, find_condition, find_status, is_api_pod, is_mirror_pod, is_static_pod, phase_of};
 
 /// The feature gates that statuses depend on. The default is upstream's.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusGates {
     /// Those that decide about restarts.
     pub restart: RestartGates,
@@ -58,6 +60,19 @@ pub struct StatusGates {
     pub change_container_status_on_restart: bool,
     /// `ContainerStopSignals`
     pub container_stop_signals: bool,
+    /// `InPlacePodLevelResourcesVerticalScaling`: the status shows the resources of the pod as a whole.
+    pub pod_level_resources: bool,
+}
+
+impl Default for StatusGates {
+    fn default() -> Self {
+        Self {
+            restart: RestartGates::default(),
+            change_container_status_on_restart: false,
+            container_stop_signals: false,
+            pod_level_resources: true,
+        }
+    }
 }
 
 /// What statuses need to know about the runtime.

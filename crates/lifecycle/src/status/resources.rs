@@ -14,12 +14,12 @@ use rubelet_model::quantity::Format;
 
 use super::view::StateView;
 
-type Resources = BTreeMap<String, ApiQuantity>;
+pub(super) type Resources = BTreeMap<String, ApiQuantity>;
 
 const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
 /// Below these the kernel's floor hides what was asked for; the allocated value is shown then.
-const LEAST_CPU_LIMIT_MILLIS: i64 = 10;
+pub(super) const LEAST_CPU_LIMIT_MILLIS: i64 = 10;
 const LEAST_CPU_REQUEST_MILLIS: i64 = 2;
 
 /// What the container really has: for one that runs the runtime's word, for others the allocated values.
@@ -58,7 +58,7 @@ pub(super) fn actual_resources(
     actual
 }
 
-fn set_cpu(
+pub(super) fn set_cpu(
     resources: &mut Resources,
     reported_millis: Option<i64>,
     floor_millis: i64,
@@ -72,18 +72,18 @@ fn set_cpu(
     }
 }
 
-fn millis_of(resources: &Resources, name: &str) -> i64 {
+pub(super) fn millis_of(resources: &Resources, name: &str) -> i64 {
     let quantity = resources
         .get(name)
         .and_then(|value| Quantity::from_str(&value.0).ok());
     quantity.map_or(0, |quantity| quantity.milli_value())
 }
 
-fn set(resources: &mut Resources, name: &str, value: &Quantity) {
+pub(super) fn set(resources: &mut Resources, name: &str, value: &Quantity) {
     resources.insert(name.to_owned(), ApiQuantity(value.canonical()));
 }
 
-fn keep(resources: &mut Resources, name: &str, before: Option<&Resources>) {
+pub(super) fn keep(resources: &mut Resources, name: &str, before: Option<&Resources>) {
     if let Some(value) = before.and_then(|all| all.get(name)) {
         resources.insert(name.to_owned(), value.clone());
     }

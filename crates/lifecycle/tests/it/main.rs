@@ -28,6 +28,7 @@ mod status_foreign;
 mod status_goldens;
 mod status_oracle;
 mod status_patch;
+mod status_pod_resources;
 mod strategic_merge;
 mod termination;
 mod user_namespaces;
