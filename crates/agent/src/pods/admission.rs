@@ -17,14 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
-use rubelet_lifecycle::pod_state::{EndCause, Event, KillRequest, PodFacts, PodState, UpdateKind};
-use rubelet_lifecycle::status::{Eviction, rejected_status};
+use rubelet_lifecycle::pod_state::{PodFacts, PodState, UpdateKind};
+use rubelet_lifecycle::status::rejected_status;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
-use rubelet_ports::PodEvent;
+use rubelet_ports::{Moment, PodEvent};
 use rubelet_resources::admission::capabilities::asks_runtime;
-use rubelet_resources::admission::preemption::{DISRUPTION_MESSAGE, PREEMPTED_MESSAGE, PREEMPTED_REASON};
-use rubelet_resources::admission::{Judgement, Ledger, Refusal, RuntimeFeatures};
+use rubelet_resources::admission::{Judgement, Ledger, Refusal};
 use tokio::sync::mpsc;
 
 use super::entry::{Refused, uid_of};
@@ -39,13 +38,15 @@ pub(super) const NOT_SUPPORTED: &str = "NotSupported";
 
 /// Where pods stand that came and do not run yet.
 pub(super) struct Admission {
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
     pub(super) refused: BTreeMap<PodUid, Refused>,
     /// Not judged yet, since when.
     pub(super) unjudged: BTreeMap<PodUid, Timestamp>,
     /// Let in, and waiting for the end of those whose place they take.
     pub(super) heirs: BTreeMap<PodUid, Heir>,
-    /// Those who make room.
+    /// Fit once pods that terminate have ended, since when; their place is booked.
+    pub(super) waiting: BTreeMap<PodUid, Timestamp>,
+    /// Until when the end of pods that terminate is waited for.
     pub(super) kills: Kills,
     /// Not let in by the labels that are known, and waiting for newer ones.
     pub(super) looks: SecondLooks,
@@ -55,11 +56,11 @@ pub(super) struct Admission {
     earlier: BTreeSet<PodUid>,
     /// What sources had and have no longer, from before it was known what lives: its end is as its definition says.
     departed: BTreeMap<PodUid, Arc<Pod>>,
-    /// Somebody has given something back.
-    has_more_room: bool,
+    /// Somebody has given something back, or is not waited for any longer.
+    pub(super) has_more_room: bool,
 }
 
-/// A pod that others have to make room for.
+/// A pod that others have to make room for: admitted, and waiting until the preempted pods are gone.
 pub(super) struct Heir {
     pub(super) victims: Vec<PodUid>,
     pub(super) since: Timestamp,
@@ -74,6 +75,7 @@ impl Admission {
             refused: BTreeMap::new(),
             unjudged: BTreeMap::new(),
             heirs: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             kills: Kills::default(),
             looks,
             reborn: BTreeSet::new(),
@@ -101,6 +103,7 @@ impl Admission {
         self.refused.contains_key(uid)
             || self.unjudged.contains_key(uid)
             || self.heirs.contains_key(uid)
+            || self.waiting.contains_key(uid)
             || self.looks.waiting.contains_key(uid)
     }
 
@@ -128,7 +131,8 @@ impl Admission {
         self.unjudged.remove(uid);
         self.looks.forget(uid);
         self.reborn.remove(uid);
-        if self.heirs.remove(uid).is_some() {
+        let (heir, waited) = (self.heirs.remove(uid), self.waiting.remove(uid));
+        if heir.is_some() || waited.is_some() {
             self.release(uid);
         }
     }
@@ -137,6 +141,12 @@ impl Admission {
     pub(super) fn release(&mut self, uid: &PodUid) {
         self.has_more_room |= self.ledger.release(uid);
         self.kills.end(uid);
+    }
+
+    /// When a pod that others wait for misses its time to end; housekeeping is early enough where no pod waits.
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        let is_awaited = !self.heirs.is_empty() || !self.waiting.is_empty();
+        is_awaited.then(|| self.kills.next_deadline()).flatten()
     }
 
     pub(super) fn set_earlier(&mut self, uids: BTreeSet<PodUid>) {
@@ -270,10 +280,13 @@ impl Pods {
         let features = self.shared.health.borrow().features;
         let now = self.now();
         if !self.are_names_known || features.is_none() && asks_runtime(pod) {
-            self.admission.unjudged.entry(uid.clone()).or_insert(now);
+            if !self.admission.waiting.contains_key(uid) {
+                self.admission.unjudged.entry(uid.clone()).or_insert(now);
+            }
             return false;
         }
         self.admission.unjudged.remove(uid);
+        let waited_since = self.admission.waiting.remove(uid);
         let facts = PodFacts::of(pod);
         let was_let_in = self.was_let_in(uid);
         self.admission.earlier.remove(uid);
@@ -297,21 +310,23 @@ impl Pods {
         if self.admission.looks.waiting.contains_key(uid) {
             return false;
         }
+        let terms = &self.shared.settings.admission;
+        let view = self.shared.ports.node.view(look.and_then(Option::as_deref));
         let features = features.unwrap_or_default();
-        self.is_let_in(uid, pod, features, look)
+        let judgement = terms.judge(uid, pod, &self.admission.ledger, features, &view);
+        self.is_let_in(uid, pod, judgement, look.is_none(), waited_since.unwrap_or(now))
     }
 
-    /// Judges the pod and books what follows. The answer is whether it begins at once.
+    /// Books what follows from the judgement. The answer is whether the pod begins at once.
     fn is_let_in(
         &mut self,
         uid: &PodUid,
         pod: &Arc<Pod>,
-        features: RuntimeFeatures,
-        look: Option<&Look>,
+        judgement: Judgement,
+        may_look_twice: bool,
+        since: Timestamp,
     ) -> bool {
-        let terms = &self.shared.settings.admission;
-        let view = self.shared.ports.node.view(look.and_then(Option::as_deref));
-        match terms.judge(uid, pod, &self.admission.ledger, features, &view) {
+        match judgement {
             Judgement::Fits(holding) => {
                 self.count_admitted(pod);
                 self.admission.ledger.reserve(uid.clone(), holding);
@@ -326,13 +341,17 @@ impl Pods {
                 self.count_admitted(pod);
                 self.admission.ledger.reserve(uid.clone(), holding);
                 self.admission.refused.remove(uid);
-                let preemptions = &self.shared.ports.metrics.admission.preemptions;
-                let count = u64::try_from(victims.len()).unwrap_or(u64::MAX);
-                preemptions.with_label_values(&[scarce.as_str()]).inc_by(count);
-                self.preempt(uid, &victims);
+                self.preempt(uid, &victims, &scarce);
                 false
             }
-            Judgement::Mislabelled(_) if look.is_none() && self.look_twice(uid) => false,
+            Judgement::Waits(holding) => {
+                self.wait_for_terminating(uid, holding, since);
+                false
+            }
+            Judgement::Mislabelled(_) if may_look_twice && self.look_twice(uid) => {
+                self.admission.release(uid);
+                false
+            }
             Judgement::Refused(refusal) | Judgement::Mislabelled(refusal) => {
                 self.note_refusal(uid, Arc::clone(pod), refusal);
                 false
@@ -369,52 +388,6 @@ impl Pods {
         levels.with_label_values(&[mode, class]).inc();
     }
 
-    /// Ends the victims; the pod begins when all of them have ended.
-    fn preempt(&mut self, uid: &PodUid, victims: &[PodUid]) {
-        let since = self.now();
-        let heir = Heir {
-            victims: victims.to_vec(),
-            since,
-        };
-        self.admission.heirs.insert(uid.clone(), heir);
-        for victim in victims {
-            tracing::info!(pod = %victim, heir = %uid, "The pod has to make room for a critical one");
-            let Some(entry) = self.pods.get_mut(victim) else {
-                self.disinherit(victim);
-                continue;
-            };
-            entry.eviction = Some(Eviction {
-                reason: PREEMPTED_REASON.to_owned(),
-                message: PREEMPTED_MESSAGE.to_owned(),
-                disruption: Some(DISRUPTION_MESSAGE.to_owned()),
-            });
-            let event = PodEvent::warning(PREEMPTED_REASON, PREEMPTED_MESSAGE);
-            self.shared.ports.events.record(&entry.pod, event);
-            let now = self.shared.ports.clock.moment();
-            self.admission.kills.begin(victim.clone(), &entry.pod, now);
-            let request = KillRequest {
-                cause: EndCause::Evicted,
-                grace_seconds: None,
-            };
-            self.apply(victim, Event::Kill(request));
-        }
-    }
-
-    /// A pod that has not begun makes room by waiting on.
-    fn disinherit(&mut self, uid: &PodUid) {
-        self.admission.heirs.remove(uid);
-        self.admission.release(uid);
-        if let Some(pod) = self.desired.get(uid).cloned() {
-            let refusal = Refusal {
-                reason: PREEMPTED_REASON.to_owned(),
-                message: PREEMPTED_MESSAGE.to_owned(),
-                is_for_now: true,
-                detail: None,
-            };
-            self.note_refusal(uid, pod, refusal);
-        }
-    }
-
     /// Says that the pod cannot run here. What already runs of it is left alone.
     fn refuse(&mut self, uid: &PodUid, pod: Arc<Pod>, refusal: Refusal, kind: UpdateKind) {
         let Some(entry) = self.pods.get(uid) else {
@@ -432,7 +405,8 @@ impl Pods {
     }
 
     /// Remembers a refusal, and tells it unless it was told.
-    fn note_refusal(&mut self, uid: &PodUid, pod: Arc<Pod>, refusal: Refusal) {
+    pub(super) fn note_refusal(&mut self, uid: &PodUid, pod: Arc<Pod>, refusal: Refusal) {
+        self.admission.release(uid);
         let before = self.admission.refused.get(uid);
         let since = before.map_or_else(|| self.now(), |before| before.since);
         if before.is_none_or(|before| before.refusal.reason != refusal.reason) {
@@ -453,36 +427,17 @@ impl Pods {
 
     /// What waited for something to be known is judged now, the oldest first.
     pub(super) fn judge_waiting(&mut self) {
-        let waiting: Vec<PodUid> = self.admission.unjudged.keys().cloned().collect();
+        let admission = &self.admission;
+        let waiting: Vec<PodUid> = admission
+            .unjudged
+            .keys()
+            .chain(admission.waiting.keys())
+            .cloned()
+            .collect();
         // What an earlier life let in is booked before anybody new can take its place, be it dead by now.
         let (earlier, new): (Vec<PodUid>, Vec<PodUid>) =
             waiting.into_iter().partition(|uid| self.was_let_in(uid));
         for uid in earlier.into_iter().chain(self.by_age(new)) {
-            self.let_in(&uid);
-        }
-    }
-
-    /// Somebody has ended: heirs whose victims are all gone begin, and refused static pods are judged again.
-    pub(super) fn share_room(&mut self) {
-        if !std::mem::take(&mut self.admission.has_more_room) {
-            return;
-        }
-        let ledger = &self.admission.ledger;
-        let heirs = self.admission.heirs.iter();
-        let ready: Vec<PodUid> = heirs
-            .filter(|(_, heir)| !heir.victims.iter().any(|victim| ledger.contains(victim)))
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        for uid in ready {
-            self.admission.heirs.remove(&uid);
-            self.update(&uid, UpdateKind::Create);
-        }
-        let refused = self.admission.refused.iter();
-        let hopeful: Vec<PodUid> = refused
-            .filter(|(_, refused)| refused.refusal.is_for_now && PodFacts::of(&refused.pod).is_static)
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        for uid in self.by_age(hopeful) {
             self.let_in(&uid);
         }
     }
@@ -493,13 +448,6 @@ impl Pods {
             pod.and_then(|pod| pod.metadata.creation_timestamp.clone())
         });
         uids
-    }
-
-    /// A pod in this state holds nothing any more.
-    pub(super) fn release_ended(&mut self, uid: &PodUid, state: PodState) {
-        if !state.may_run() {
-            self.admission.release(uid);
-        }
     }
 }
 

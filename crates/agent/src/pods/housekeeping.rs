@@ -117,7 +117,7 @@ impl Pods {
             self.let_in(&uid);
         }
         self.admission.forget_earlier();
-        self.tell_overdue_kills();
+        self.give_up_overdue();
         let unwanted: Vec<PodUid> = self
             .seen
             .keys()

@@ -1,53 +1,71 @@
-//! Pods that were told to end for somebody else's sake, and do not.
+//! Until when the end of pods that terminate is waited for.
 //!
-//! Owns until when each has to be gone, and upstream's event for one that is not. It ends nobody: the pod's own work goes on.
+//! Owns each deadline and whether it has passed. What follows from that is decided in `room`.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod;
-use rubelet_lifecycle::pod_state::kill_timeout;
 use rubelet_model::observation::PodUid;
-use rubelet_ports::{Moment, PodEvent};
+use rubelet_ports::Moment;
 
-use super::Pods;
-
-const REASON: &str = "ExceededGracePeriod";
-const MESSAGE: &str = "the container runtime has not ended the pod, though its grace period is over";
-
-/// Whose end is waited for, and until when.
+/// Pods whose end others wait for.
 #[derive(Default)]
-pub(super) struct Kills(BTreeMap<PodUid, Moment>);
+pub(super) struct Kills(BTreeMap<PodUid, Kill>);
 
-impl Kills {
-    /// The pod was told to end by its own grace period.
-    pub(super) fn begin(&mut self, uid: PodUid, pod: &Pod, now: Moment) {
-        let spec = pod.spec.as_ref();
-        let grace_seconds = spec.and_then(|spec| spec.termination_grace_period_seconds);
-        let timeout = kill_timeout(grace_seconds.unwrap_or_default());
-        self.0.insert(uid, now.plus(timeout));
-    }
-
-    /// The pod has ended.
-    pub(super) fn end(&mut self, uid: &PodUid) {
-        self.0.remove(uid);
-    }
-
-    /// Those whose time is up, each once.
-    fn take_overdue(&mut self, now: Moment) -> Vec<PodUid> {
-        let overdue = self.0.extract_if(.., |_, until| *until <= now);
-        overdue.map(|(uid, _)| uid).collect()
-    }
+struct Kill {
+    until: Moment,
+    is_overdue: bool,
+    /// The resource that the pod was preempted for, if it was.
+    preempted_for: Option<String>,
 }
 
-impl Pods {
-    pub(super) fn tell_overdue_kills(&mut self) {
-        let now = self.shared.ports.clock.moment();
-        for uid in self.admission.kills.take_overdue(now) {
-            if let Some(entry) = self.pods.get(&uid) {
-                let event = PodEvent::warning(REASON, MESSAGE);
-                self.shared.ports.events.record(&entry.pod, event);
-            }
-        }
+impl Kills {
+    /// The pod terminates; its time to end only shrinks. The answer is whether it has missed it already.
+    pub(super) fn begin(&mut self, uid: &PodUid, until: Moment) -> bool {
+        let kill = self.0.entry(uid.clone()).or_insert(Kill {
+            until,
+            is_overdue: false,
+            preempted_for: None,
+        });
+        kill.until = kill.until.min(until);
+        kill.is_overdue
+    }
+
+    /// The pod has to end for a critical one, be it that it missed its time once before.
+    pub(super) fn preempt(&mut self, uid: PodUid, until: Moment, scarce: String) {
+        let kill = Kill {
+            until,
+            is_overdue: false,
+            preempted_for: Some(scarce),
+        };
+        self.0.insert(uid, kill);
+    }
+
+    /// The pod has ended. The answer is the resource that it was preempted for, if it was, and ended in time.
+    pub(super) fn end(&mut self, uid: &PodUid) -> Option<String> {
+        let kill = self.0.remove(uid).filter(|kill| !kill.is_overdue)?;
+        kill.preempted_for
+    }
+
+    pub(super) fn is_overdue(&self, uid: &PodUid) -> bool {
+        self.0.get(uid).is_some_and(|kill| kill.is_overdue)
+    }
+
+    /// When the next pod misses its time.
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        let awaited = self.0.values().filter(|kill| !kill.is_overdue);
+        awaited.map(|kill| kill.until).min()
+    }
+
+    /// Those who missed their time by now, each once, and whether they were preempted.
+    pub(super) fn mark_overdue(&mut self, now: Moment) -> Vec<(PodUid, bool)> {
+        let kills = self.0.iter_mut();
+        kills
+            .filter(|(_, kill)| !kill.is_overdue && kill.until <= now)
+            .map(|(uid, kill)| {
+                kill.is_overdue = true;
+                (uid.clone(), kill.preempted_for.is_some())
+            })
+            .collect()
     }
 }
 
@@ -55,40 +73,37 @@ impl Pods {
 mod tests {
     use std::time::Duration;
 
-    use k8s_openapi::api::core::v1::PodSpec;
-
     use super::*;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_start(Duration::from_secs(seconds))
     }
 
-    fn pod(grace_seconds: i64) -> Pod {
-        Pod {
-            spec: Some(PodSpec {
-                termination_grace_period_seconds: Some(grace_seconds),
-                ..PodSpec::default()
-            }),
-            ..Pod::default()
-        }
-    }
-
     #[test]
     fn a_pod_is_overdue_once_and_only_until_it_has_ended() {
         let mut kills = Kills::default();
-        kills.begin(PodUid::from("short"), &pod(1), at(0));
-        kills.begin(PodUid::from("long"), &pod(30), at(0));
-        kills.begin(PodUid::from("ended"), &pod(1), at(0));
-        kills.end(&PodUid::from("ended"));
-        let mut check = |seconds: u64, expected: &[&str]| {
-            let overdue = kills.take_overdue(at(seconds));
-            let overdue: Vec<&str> = overdue.iter().map(PodUid::as_str).collect();
+        let uid = |name: &str| PodUid::from(name);
+        kills.preempt(uid("short"), at(10), "cpu".to_owned());
+        assert!(!kills.begin(&uid("long"), at(45)));
+        kills.preempt(uid("ended"), at(10), "memory".to_owned());
+        assert_eq!(kills.end(&uid("ended")).as_deref(), Some("memory"));
+        let check = |kills: &mut Kills, seconds: u64, expected: &[(&str, bool)]| {
+            let overdue = kills.mark_overdue(at(seconds));
+            let overdue: Vec<(&str, bool)> = overdue.iter().map(|(uid, is)| (uid.as_str(), *is)).collect();
             assert_eq!(overdue, expected, "after {seconds} s");
         };
-        check(9, &[]);
-        check(10, &["short"]);
-        check(44, &[]);
-        check(45, &["long"]);
-        check(100, &[]);
+        check(&mut kills, 9, &[]);
+        check(&mut kills, 10, &[("short", true)]);
+        assert_eq!(kills.next_deadline(), Some(at(45)));
+        // Later news of the same end do not prolong it; a shorter grace period shortens it.
+        assert!(!kills.begin(&uid("long"), at(60)));
+        assert!(!kills.begin(&uid("long"), at(30)));
+        assert!(kills.begin(&uid("short"), at(60)));
+        check(&mut kills, 29, &[]);
+        check(&mut kills, 30, &[("long", false)]);
+        check(&mut kills, 100, &[]);
+        assert!(kills.is_overdue(&uid("short")));
+        assert_eq!(kills.end(&uid("short")), None);
+        assert_eq!(kills.next_deadline(), None);
     }
 }

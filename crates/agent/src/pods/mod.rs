@@ -15,6 +15,7 @@ mod probes;
 mod query;
 mod replaced;
 mod reporting;
+mod room;
 mod second_look;
 mod sightings;
 mod spared;
@@ -317,6 +318,8 @@ impl Pods {
                 // Before every source has delivered, another one may still want it.
                 if self.sources_ready {
                     self.unwanted(&uid);
+                } else if let Some(state) = self.pods.get(&uid).map(|entry| entry.state) {
+                    self.note_holding(&uid, state);
                 }
             }
         }
@@ -436,7 +439,7 @@ impl Pods {
             }
             self.are_fates_stale |= next != before;
             self.show_and_report(&uid);
-            self.release_ended(&uid, next);
+            self.note_holding(&uid, next);
             for effect in effects {
                 events.extend(self.effect(&uid, effect));
             }
@@ -670,10 +673,12 @@ impl Pods {
     }
 
     fn next_wake(&self) -> Option<Moment> {
-        self.wakes.first().map(|(at, _)| *at)
+        let pods = self.wakes.first().map(|(at, _)| *at);
+        pods.into_iter().chain(self.admission.next_deadline()).min()
     }
 
     fn wake_up(&mut self) {
+        self.give_up_overdue();
         let now = self.shared.ports.clock.moment();
         while let Some((at, uid)) = self.wakes.first().cloned() {
             if at > now {

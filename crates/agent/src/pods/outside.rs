@@ -24,14 +24,18 @@ impl Pods {
             let pod = desired(uid)?;
             Some(explanation(pod, "Pending", self.wait_for_victims(heir)))
         });
+        let waiting = self.admission.waiting.iter().filter_map(|(uid, since)| {
+            let pod = desired(uid)?;
+            Some(explanation(pod, "Pending", self.wait_for_ends(*since)))
+        });
         let looks = self.admission.looks.waiting.iter().filter_map(|(uid, since)| {
             let pod = desired(uid).filter(|_| !self.admission.refused.contains_key(uid))?;
             let what = "the API server to say which labels the node has";
             Some(explanation(pod, "Pending", self.waiting(what, *since, None)))
         });
         let spared = self.explain_spared();
-        let outside = refused.chain(unjudged).chain(heirs).chain(looks);
-        let outside = outside.chain(spared).chain(self.explain_unreadable());
+        let outside = refused.chain(unjudged).chain(heirs).chain(waiting);
+        let outside = outside.chain(looks).chain(spared).chain(self.explain_unreadable());
         outside.chain(self.explain_stuck()).collect()
     }
 
@@ -74,6 +78,14 @@ impl Pods {
         } else {
             "the container runtime's first list of pods"
         };
+        self.waiting(what, since, None)
+    }
+
+    fn wait_for_ends(&self, since: Timestamp) -> WaitExplanation {
+        let what = format!(
+            "what terminating pods still hold: {}",
+            self.terminating_names().join(", ")
+        );
         self.waiting(what, since, None)
     }
 

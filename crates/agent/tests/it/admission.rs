@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::bed::{Bed, PodText, SOON};
+use crate::cluster::{ApiPod, holds};
+use crate::line::Fault;
 
 fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
@@ -155,4 +157,123 @@ fn an_important_pod_is_given_room() {
     bed.pass(seconds(60));
     assert!(bed.is_ready("bystander") && bed.is_ready("greater"));
     assert_eq!(starts(&bed, "lesser"), 1);
+}
+
+/// A node of a cluster on which pods have one processor.
+fn small_in_cluster() -> Bed {
+    let mut bed = Bed::in_cluster();
+    bed.kill();
+    bed.settings.admission.allocatable.resources.milli_cpu = 1000;
+    bed.start();
+    bed
+}
+
+fn in_cluster(name: &str, milli_cpu: i64) -> ApiPod {
+    let requests = json!({"requests": {"cpu": format!("{milli_cpu}m")}});
+    ApiPod::new(name, &["term=1000:0"]).container("resources", requests)
+}
+
+fn wait_until_it_waits(bed: &mut Bed, name: &str, holder: &str) {
+    let expected = format!("what terminating pods still hold: {holder}_default");
+    bed.wait(&format!("{name} waits for {holder}"), SOON, |bed| {
+        let explanations = bed.explanations().into_iter();
+        let mut waits = explanations
+            .filter(|one| one.name == name)
+            .filter_map(|one| one.waits_for);
+        waits.any(|wait| wait.what == expected)
+    });
+    assert!(bed.line.sent_about("RunPodSandbox", name).is_empty());
+}
+
+#[test]
+fn a_pod_waits_for_a_force_deleted_one_to_end() {
+    let mut bed = small_in_cluster();
+    let port = json!([{"containerPort": 80, "hostPort": 80}]);
+    let proxy = |name: &str, milli| in_cluster(name, milli).container("ports", port.clone());
+    let check = |bed: &mut Bed, old: &str, new: &ApiPod| {
+        bed.api().delete(&format!("uid-{old}"), Some(0));
+        bed.create(new);
+        wait_until_it_waits(bed, &new.name, old);
+        assert_ne!(bed.api_phase(&new.uid), "Failed");
+        bed.wait("it runs", SOON, |bed| holds(&bed.api_status(&new.uid), "Ready"));
+        let stopped = bed.line.sent_about("StopPodSandbox", old)[0].at;
+        let started = bed.line.sent_about("RunPodSandbox", &new.name)[0].at;
+        assert!(stopped <= started, "{stopped:?} {started:?}");
+    };
+    // For its host port, then for its processor.
+    bed.create_and_wait(&proxy("one", 100));
+    check(&mut bed, "one", &proxy("two", 700));
+    check(&mut bed, "two", &in_cluster("three", 500));
+    // What is booked for a pod that waits is not given to another one.
+    bed.api().delete("uid-three", Some(0));
+    bed.create(&in_cluster("four", 800));
+    wait_until_it_waits(&mut bed, "four", "three");
+    bed.create(&in_cluster("five", 300));
+    bed.wait("five is refused", SOON, |bed| {
+        bed.api_phase("uid-five") == "Failed"
+    });
+    assert_eq!(bed.api_status("uid-five").reason.as_deref(), Some("OutOfcpu"));
+    // One that leaves while it waits gives its place back.
+    bed.api().delete("uid-four", Some(0));
+    bed.create_and_wait(&in_cluster("six", 900));
+}
+
+#[test]
+fn a_removed_pod_that_does_not_end_delays_others_for_its_time_to_end() {
+    let mut bed = small_in_cluster();
+    bed.create_and_wait(&in_cluster("old", 700));
+    bed.line
+        .fault("StopContainer", "old/main", Fault::Hang, usize::MAX);
+    bed.api().delete("uid-old", Some(0));
+    bed.create(&in_cluster("new", 700));
+    wait_until_it_waits(&mut bed, "new", "old");
+    let began = bed.elapsed();
+    bed.wait("it runs beside the old one", seconds(20), |bed| {
+        holds(&bed.api_status("uid-new"), "Ready")
+    });
+    assert!(bed.elapsed() - began >= seconds(9), "{:?}", bed.elapsed() - began);
+    assert!(bed.line.sent_about("StopPodSandbox", "old").is_empty());
+    // Nor does anybody wait for it again.
+    bed.create_and_wait(&in_cluster("next", 300));
+}
+
+#[test]
+fn a_deleted_pod_that_does_not_end_counts_after_its_time_to_end() {
+    let mut bed = small_in_cluster();
+    bed.create_and_wait(&in_cluster("old", 700));
+    bed.line
+        .fault("StopContainer", "old/main", Fault::Hang, usize::MAX);
+    bed.api().delete("uid-old", None);
+    bed.create(&in_cluster("new", 700));
+    wait_until_it_waits(&mut bed, "new", "old");
+    bed.wait("it is refused as upstream does", seconds(20), |bed| {
+        bed.api_phase("uid-new") == "Failed"
+    });
+    assert_eq!(bed.api_status("uid-new").reason.as_deref(), Some("OutOfcpu"));
+    assert_eq!(bed.api_events("new", "OutOfcpu").len(), 1);
+}
+
+#[test]
+fn a_critical_pod_preempts_only_what_terminating_pods_do_not_free() {
+    let mut bed = small_in_cluster();
+    bed.create_and_wait(&in_cluster("ends", 500));
+    bed.create_and_wait(&in_cluster("victim", 300));
+    bed.create_and_wait(&in_cluster("bystander", 200));
+    bed.line.fault(
+        "StopContainer",
+        "ends/main",
+        Fault::SlowAnswer(seconds(4)),
+        usize::MAX,
+    );
+    bed.api().delete("uid-ends", Some(0));
+    bed.wait("it terminates", SOON, |bed| {
+        !bed.line.sent_about("StopContainer", "ends/main").is_empty()
+    });
+    bed.put(&asking("critical", 800));
+    bed.wait("it runs", seconds(20), |bed| bed.is_ready("critical"));
+    assert_eq!(bed.api_events("victim", "Preempting").len(), 1);
+    assert!(bed.api_events("bystander", "Preempting").is_empty());
+    let stopped = bed.line.sent_about("StopPodSandbox", "ends")[0].at;
+    let started = bed.line.sent_about("RunPodSandbox", "critical")[0].at;
+    assert!(stopped <= started, "{stopped:?} {started:?}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rubelet_ports::{EventType, RuntimeErrorKind};
 use rubelet_sim::node;
 
-use crate::bed::{Bed, PodText};
+use crate::bed::{Bed, PodText, SOON};
 use crate::line::Fault;
 
 fn seconds(seconds: u64) -> Duration {
@@ -79,11 +79,18 @@ fn a_pod_that_does_not_make_room_in_time_is_told_of() {
     bed.wait("its end takes too long", seconds(60), |bed| {
         !bed.events("lesser", "ExceededGracePeriod").is_empty()
     });
+    assert_eq!(
+        bed.events("lesser", "ExceededGracePeriod")[0].message,
+        "Container runtime did not kill the pod within specified grace period."
+    );
+    // The critical pod waits no longer than that, as upstream's.
+    bed.wait("the critical pod runs", SOON, |bed| bed.is_ready("greater"));
     bed.pass(seconds(60));
     assert_eq!(bed.events("lesser", "ExceededGracePeriod").len(), 1);
+    assert!(bed.line.sent_about("StopPodSandbox", "lesser").is_empty());
     bed.line.heal();
-    bed.wait("it makes room after all", seconds(200), |bed| {
-        bed.is_ready("greater")
+    bed.wait("the preempted pod ends after all", seconds(200), |bed| {
+        bed.phase("lesser") == "Failed"
     });
-    assert!(bed.events("greater", "ExceededGracePeriod").is_empty());
+    assert!(bed.events("greater", "ExceededGracePeriod").is_empty() && bed.is_ready("greater"));
 }

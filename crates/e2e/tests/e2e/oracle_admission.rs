@@ -414,7 +414,7 @@ fn ours(input: &Value, app_armor_problem: Option<String>) -> Result<Value> {
         certain => certain,
     };
     Ok(match judgement {
-        Judgement::Fits(_) => json!({"admit": true, "victims": []}),
+        Judgement::Fits(_) | Judgement::Waits(_) => json!({"admit": true, "victims": []}),
         Judgement::Preempts { victims, .. } => {
             let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
             json!({"admit": true, "victims": victims})

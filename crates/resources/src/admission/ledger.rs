@@ -6,7 +6,7 @@
 //! Static pods that follow each other under one name never run at the same time. They count as one, with the most that any
 //! of them needs: otherwise an edited pod would stand in its own way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
@@ -51,10 +51,19 @@ pub struct Others {
     pub ports: Vec<HostPort>,
 }
 
+/// Whether pods that terminate count among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminating {
+    Counted,
+    Excluded,
+}
+
 /// The book.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     holdings: BTreeMap<PodUid, Holding>,
+    /// Those of them that terminate: what they hold comes free without anything else happening.
+    terminating: BTreeSet<PodUid>,
 }
 
 impl Ledger {
@@ -65,7 +74,24 @@ impl Ledger {
 
     /// Gives back what the pod held. The answer is whether it held anything.
     pub fn release(&mut self, uid: &PodUid) -> bool {
+        self.terminating.remove(uid);
         self.holdings.remove(uid).is_some()
+    }
+
+    /// A newcomer waits for what this pod holds, instead of being refused.
+    pub fn set_terminating(&mut self, uid: &PodUid) {
+        if self.contains(uid) {
+            self.terminating.insert(uid.clone());
+        }
+    }
+
+    /// No newcomer waits for this pod any more. The answer is whether any did.
+    pub fn unset_terminating(&mut self, uid: &PodUid) -> bool {
+        self.terminating.remove(uid)
+    }
+
+    pub fn terminating(&self) -> impl Iterator<Item = &PodUid> {
+        self.terminating.iter()
     }
 
     pub fn contains(&self, uid: &PodUid) -> bool {
@@ -81,20 +107,23 @@ impl Ledger {
         sum(self.holdings.values())
     }
 
-    /// What everybody holds whom the pod would run beside.
-    pub fn beside(&self, uid: &PodUid, newcomer: &Holding) -> Others {
-        sum(self.neighbours(uid, newcomer).map(|(_, holding)| holding))
+    /// What the pods hold that the newcomer would run beside.
+    pub fn beside(&self, uid: &PodUid, newcomer: &Holding, terminating: Terminating) -> Others {
+        let neighbours = self.neighbours(uid, newcomer, terminating);
+        sum(neighbours.map(|(_, holding)| holding))
     }
 
-    /// Everybody whom the pod would run beside.
+    /// The pods that the newcomer would run beside.
     pub fn neighbours<'a>(
         &'a self,
         uid: &'a PodUid,
         newcomer: &'a Holding,
+        terminating: Terminating,
     ) -> impl Iterator<Item = (&'a PodUid, &'a Holding)> {
         self.holdings.iter().filter(move |(other, holding)| {
             let precedes = holding.is_static && newcomer.is_static && holding.full_name == newcomer.full_name;
-            *other != uid && !precedes
+            let is_excluded = terminating == Terminating::Excluded && self.terminating.contains(*other);
+            *other != uid && !precedes && !is_excluded
         })
     }
 }

@@ -3,6 +3,8 @@
 //! Owns the checks, their order, and upstream's reasons and words. Everything is decided from the pod, from the ledger of those
 //! who are in, from the node's terms and from how the node is just now; nothing is reserved or ended here. What is not judged
 //! yet: topology and devices, shutdown; each comes with its part of the node.
+//!
+//! A pod is judged as if the pods that terminate were gone; if it fits only then, it waits for them (decision 0036).
 
 pub mod capabilities;
 pub mod fit;
@@ -27,7 +29,7 @@ use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
 
 use self::fit::Shortage;
-use self::ledger::Others;
+use self::ledger::{Others, Terminating};
 use self::preemption::NobodyToPreempt;
 use crate::demand::{BadQuantity, PodDemand};
 use crate::importance::{API_SOURCE, SOURCE_ANNOTATION};
@@ -82,6 +84,8 @@ pub struct NodeTerms {
 pub enum Judgement {
     /// It is let in and holds this from now on.
     Fits(Holding),
+    /// It fits once pods that terminate have ended. Until then it holds this and does not start.
+    Waits(Holding),
     /// It is let in when these have ended.
     Preempts {
         holding: Holding,
@@ -133,10 +137,14 @@ impl NodeTerms {
             return Judgement::Refused(refusal);
         }
         let holding = Holding::of(pod, &demand, rules);
-        let others = ledger.beside(uid, &holding);
-        let allocatable = view.allocatable(&self.allocatable);
-        let known = need::without_unknown(pod, &demand, &allocatable);
-        let shortages = fit::shortages(&need::Need::of_pod(&known, rules), &others, &allocatable);
+        let newcomer = Newcomer {
+            uid,
+            pod,
+            demand: &demand,
+            holding: &holding,
+        };
+        let others = ledger.beside(uid, &holding, Terminating::Excluded);
+        let shortages = self.shortages(&newcomer, &others, view);
         let misfits = self.misfits(pod, &holding, &others, view);
         if let ([], [only]) = (&shortages[..], &misfits[..])
             && only.reason == NODE_AFFINITY
@@ -151,16 +159,41 @@ impl NodeTerms {
         if let Some(refusal) = self.after_room(pod, &demand, runtime) {
             return Judgement::Refused(refusal);
         }
-        if victims.is_empty() {
-            Judgement::Fits(holding)
-        } else {
+        if !victims.is_empty() {
             let scarce = shortages.first().map(|shortage| shortage.resource.clone());
-            Judgement::Preempts {
+            return Judgement::Preempts {
                 holding,
                 victims,
                 scarce: scarce.unwrap_or_default(),
-            }
+            };
         }
+        if self.must_wait(&newcomer, ledger, view) {
+            Judgement::Waits(holding)
+        } else {
+            Judgement::Fits(holding)
+        }
+    }
+
+    /// Whether pods that terminate hold what an admitted pod needs.
+    pub fn waits_for_terminating(&self, uid: &PodUid, pod: &Pod, ledger: &Ledger, view: &NodeView) -> bool {
+        PodDemand::read(pod).is_ok_and(|demand| {
+            let newcomer = Newcomer {
+                uid,
+                pod,
+                demand: &demand,
+                holding: &Holding::of(pod, &demand, &self.rules),
+            };
+            self.must_wait(&newcomer, ledger, view)
+        })
+    }
+
+    fn must_wait(&self, newcomer: &Newcomer<'_>, ledger: &Ledger, view: &NodeView) -> bool {
+        if ledger.terminating().next().is_none() {
+            return false;
+        }
+        let others = ledger.beside(newcomer.uid, newcomer.holding, Terminating::Counted);
+        let is_port_held = fit::port_refusal(&newcomer.holding.ports, &others).is_some();
+        is_port_held || !self.shortages(newcomer, &others, view).is_empty()
     }
 
     fn before_room(&self, pod: &Pod, runtime: RuntimeFeatures) -> Option<Refusal> {
@@ -176,6 +209,12 @@ impl NodeTerms {
             .or_else(|| capabilities::features_refusal(pod, self.features, runtime))
     }
 
+    fn shortages(&self, newcomer: &Newcomer<'_>, others: &Others, view: &NodeView) -> Vec<Shortage> {
+        let allocatable = view.allocatable(&self.allocatable);
+        let known = need::without_unknown(newcomer.pod, newcomer.demand, &allocatable);
+        fit::shortages(&need::Need::of_pod(&known, &self.rules), others, &allocatable)
+    }
+
     /// Everything beside resources that speaks against the pod, in upstream's order.
     fn misfits(&self, pod: &Pod, holding: &Holding, others: &Others, view: &NodeView) -> Vec<Refusal> {
         let labels = view.labels.as_ref();
@@ -185,6 +224,15 @@ impl NodeTerms {
         found.extend(taints::taint_refusal(pod, &view.taints, compares));
         found
     }
+}
+
+/// A pod that is judged, with what was read from it.
+#[derive(Clone, Copy)]
+struct Newcomer<'a> {
+    uid: &'a PodUid,
+    pod: &'a Pod,
+    demand: &'a PodDemand,
+    holding: &'a Holding,
 }
 
 /// Who has to make room, if anybody; the error is why there is none.
@@ -202,7 +250,7 @@ fn room(
         (_, Some(misfit)) => Err(misfit),
         (Some(_), None) => {
             let neighbours = ledger
-                .neighbours(uid, holding)
+                .neighbours(uid, holding, Terminating::Excluded)
                 .map(|(uid, other)| (uid, &other.rank));
             preemption::victims(&holding.rank, neighbours, shortages)
                 .map_err(|nobody| nobody_makes_room(shortages, &nobody))

@@ -99,7 +99,7 @@ pub(crate) fn judge_on(terms: &NodeTerms, view: &NodeView, others: &[Value], new
 pub(crate) fn refusal(judgement: Judgement) -> Option<Refusal> {
     match judgement {
         Judgement::Refused(refusal) | Judgement::Mislabelled(refusal) => Some(refusal),
-        Judgement::Fits(_) | Judgement::Preempts { .. } => None,
+        Judgement::Fits(_) | Judgement::Waits(_) | Judgement::Preempts { .. } => None,
     }
 }
 
@@ -482,6 +482,53 @@ fn static_pods_do_not_end_each_other_without_a_priority() {
     assert_eq!(ledger.total().need.milli_cpu, 800);
 }
 
+/// What becomes of the newcomer beside pods of which some terminate.
+fn check_terminating(others: &[(Value, bool)], newcomer: &Value, expected: &str) {
+    let terms = terms();
+    let mut ledger = Ledger::default();
+    for (index, (other, is_terminating)) in others.iter().enumerate() {
+        let uid = PodUid::from(format!("{index}"));
+        ledger.reserve(uid.clone(), terms.holding(&read(other)).expect("good quantities"));
+        if *is_terminating {
+            ledger.set_terminating(&uid);
+        }
+    }
+    let (uid, pod, view) = (PodUid::from("new"), read(newcomer), NodeView::default());
+    let judgement = terms.judge(&uid, &pod, &ledger, RuntimeFeatures::default(), &view);
+    let text = match judgement {
+        Judgement::Fits(_) => "fits".to_owned(),
+        Judgement::Waits(_) => "waits".to_owned(),
+        Judgement::Preempts { victims, .. } => format!("preempts {victims:?}"),
+        Judgement::Refused(refusal) | Judgement::Mislabelled(refusal) => refusal.reason,
+    };
+    assert_eq!(text, expected, "{newcomer} beside {others:?}");
+}
+
+#[test]
+fn a_pod_waits_for_what_terminating_pods_hold() {
+    let cpu = |milli: i64| pod("p", &[("cpu", &format!("{milli}m"))]);
+    let (stays, ends) = (false, true);
+    check_terminating(&[(cpu(700), ends)], &cpu(300), "fits");
+    check_terminating(&[(cpu(700), ends)], &cpu(500), "waits");
+    check_terminating(&[(cpu(700), stays)], &cpu(500), "OutOfcpu");
+    // What only stays is enough to refuse it.
+    check_terminating(&[(cpu(700), stays), (cpu(300), ends)], &cpu(500), "OutOfcpu");
+    check_terminating(&[(cpu(500), stays), (cpu(300), ends)], &cpu(500), "waits");
+    check_terminating(&[(cpu(700), ends)], &cpu(1100), "OutOfcpu");
+    // The number of pods, and ports of the host.
+    let full = [(cpu(0), stays), (cpu(0), stays), (cpu(0), ends)];
+    check_terminating(&full, &cpu(0), "waits");
+    let mut listens = cpu(100);
+    listens["spec"]["containers"][0]["ports"] = json!([{"containerPort": 1, "hostPort": 1}]);
+    check_terminating(&[(listens.clone(), stays)], &listens, "NodePorts");
+    check_terminating(&[(listens.clone(), ends)], &listens, "waits");
+    // A critical pod preempts only what terminating pods do not free anyway.
+    let critical = |milli: i64| of_file(cpu(milli));
+    let others = [(cpu(600), ends), (cpu(400), stays)];
+    check_terminating(&others, &critical(600), "waits");
+    check_terminating(&others, &critical(700), "preempts [PodUid(\"1\")]");
+}
+
 proptest! {
     /// Whatever comes and goes: nobody is let in beyond what the node has, and everybody who ends gives back all.
     #[test]
@@ -501,7 +548,7 @@ proptest! {
             let value = if is_static { of_file(value) } else { value };
             let view = NodeView::default();
             match terms.judge(&uid, &read(&value), &ledger, RuntimeFeatures::default(), &view) {
-                Judgement::Fits(holding) => ledger.reserve(uid, holding),
+                Judgement::Fits(holding) | Judgement::Waits(holding) => ledger.reserve(uid, holding),
                 Judgement::Preempts { holding, victims, .. } => {
                     for victim in victims {
                         prop_assert!(ledger.release(&victim));

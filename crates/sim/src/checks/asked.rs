@@ -25,7 +25,7 @@ impl Checker {
         match ask {
             Ask::RunSandbox { uid, attempt } => {
                 self.check_start(at, &uid, "RunPodSandbox");
-                self.check_room(&uid);
+                self.check_room(at, &uid);
                 let life = self.truth.life;
                 let pod = self.truth.pod(&uid);
                 let asked = SandboxAsked {

@@ -1,15 +1,18 @@
 //! The room on the node: nobody is let in beyond it, and nobody is kept out who fits.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::pod_state::kill_timeout;
 
 use super::{Checker, rules};
 use crate::node;
 
 impl Checker {
-    /// At the instant when a pod begins: with everybody who lives it must fit. What lived when the agent started keeps its
-    /// place, whatever it takes, and what is on its way out is not waited for by others. Nor does anybody count who came to
-    /// life by a call that was given up: its pod may have lost its place since.
-    pub(super) fn check_room(&mut self, uid: &str) {
+    /// At the instant when a pod begins: with everything that lives it must fit, also with pods that terminate and have not
+    /// missed their time to end. What lived when the agent started keeps its place, whatever it takes. Nor does a pod count
+    /// that came to life by a call that was given up: it may have lost its place since.
+    pub(super) fn check_room(&mut self, at: Duration, uid: &str) {
         let truth = &self.truth;
         if truth.lived_at_start.contains(uid) {
             return;
@@ -17,12 +20,11 @@ impl Checker {
         let Some(pod) = truth.version(uid).cloned() else {
             return;
         };
-        let others = truth.wanted_uids().into_iter().filter(|other| {
-            let is_ending = truth.pods.get(other).is_some_and(|pod| pod.is_ending);
-            other != uid && truth.lives(other) && !is_ending && !self.may_come_after(other, uid)
+        let others = truth.pods.keys().filter(|other| {
+            other.as_str() != uid && self.holds_room(at, other) && !self.may_come_after(other, uid)
         });
         let held: i64 = others
-            .filter_map(|other| truth.wanted(&other))
+            .filter_map(|other| truth.version(other))
             .filter(|other| rules::pod_name(other) != rules::pod_name(&pod))
             .map(|other| rules::milli_cpu(other))
             .sum();
@@ -33,6 +35,31 @@ impl Checker {
                 node::MILLI_CPU
             ));
         }
+    }
+
+    fn holds_room(&self, at: Duration, uid: &str) -> bool {
+        let truth = &self.truth;
+        if !truth.lives(uid) {
+            return false;
+        }
+        let is_ending = truth.pods.get(uid).is_some_and(|pod| pod.is_ending);
+        if truth.wanted(uid).is_some() && !is_ending {
+            return true;
+        }
+        // What the agent found alive, it may know without its definition; and what came late, it may not know.
+        let is_late = truth.running(uid).any(|instance| instance.is_late);
+        !truth.lived_at_start.contains(uid) && !is_late && self.is_waited_for(at, uid)
+    }
+
+    /// Whether a pod that terminates is within its time to end, so that others wait for it.
+    fn is_waited_for(&self, at: Duration, uid: &str) -> bool {
+        let pod = self.truth.pods.get(uid);
+        let began = pod.and_then(|pod| pod.end_began.filter(|_| pod.is_ending));
+        let graces = pod.into_iter().flat_map(|pod| &pod.versions);
+        let shortest = graces.map(|pod| rules::grace_seconds(pod)).min();
+        began
+            .zip(shortest)
+            .is_some_and(|(began, grace_seconds)| at < began + kill_timeout(grace_seconds))
     }
 
     /// Whether the newcomer may have been let in before the agent knew that somebody still wants the other one, which lived
@@ -54,7 +81,7 @@ impl Checker {
     }
 
     /// A refusal that stands when the world is calm has to be one for want of room.
-    pub(super) fn check_refused(&self, pod: &Pod, hanging: Option<&str>) -> Result<(), String> {
+    pub(super) fn check_refused(&self, pod: &Pod) -> Result<(), String> {
         let uid = rules::uid(pod);
         if let Some(instance) = self.truth.running(uid).next() {
             return Err(format!("it is refused, but {} runs", instance.id));
@@ -63,13 +90,9 @@ impl Checker {
             return Err("it is refused, but its sandbox is up".to_owned());
         }
         let published = self.truth.published.iter();
-        // One that hangs cannot end, also when nobody wants it any more, and keeps its place.
-        let is_published = |uid: &str| published.clone().any(|other| rules::uid(other) == uid);
-        let hanging = hanging.filter(|uid| !is_published(uid));
+        // A removed pod that hangs has missed its time to end by now, and holds nothing against others.
         let held: i64 = published
-            .clone()
             .filter(|other| !rules::is_refused(other) && !rules::is_terminal(rules::phase(other)))
-            .chain(hanging.and_then(|uid| self.truth.version(uid)))
             .map(|other| rules::milli_cpu(other))
             .sum();
         let needed = rules::milli_cpu(pod);

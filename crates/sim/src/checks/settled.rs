@@ -20,7 +20,7 @@ impl Checker {
     pub fn check_one(&self, uid: &str) -> Result<(), String> {
         match self.truth.wanted(uid).cloned() {
             Some(pod) => self
-                .check_pod(&pod, None)
+                .check_pod(&pod)
                 .map_err(|sentence| format!("{uid}: {sentence}")),
             None => Ok(()),
         }
@@ -42,7 +42,7 @@ impl Checker {
         let others = wanted.iter().filter(move |uid| Some(uid.as_str()) != hanging);
         others.filter_map(move |uid| {
             let pod = self.truth.wanted(uid)?;
-            let sentence = self.check_pod(pod, hanging).err()?;
+            let sentence = self.check_pod(pod).err()?;
             Some(format!("{uid} ({}): {sentence}", rules::pod_name(pod)))
         })
     }
@@ -75,7 +75,7 @@ impl Checker {
         self.truth.listed_in_life
     }
 
-    fn check_pod(&self, pod: &Arc<Pod>, hanging: Option<&str>) -> Result<(), String> {
+    fn check_pod(&self, pod: &Arc<Pod>) -> Result<(), String> {
         let uid = rules::uid(pod);
         let truth = &self.truth;
         let said = truth
@@ -84,7 +84,7 @@ impl Checker {
             .find(|said| rules::uid(said) == uid)
             .ok_or("it is not published")?;
         if rules::is_refused(said) {
-            return self.check_refused(pod, hanging);
+            return self.check_refused(pod);
         }
         let running = truth.running(uid).count();
         let phase = rules::phase(said);
