@@ -24,6 +24,8 @@ mod dial;
 mod exec_plugin;
 mod failure;
 mod follow;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod identity;
 mod kubeconfig;
 mod limiter;

@@ -22,6 +22,7 @@ macro_rules! targets {
 }
 
 targets!(
+    api_object,
     cri_log,
     docker_config,
     env_file,
@@ -32,6 +33,7 @@ targets!(
     subject,
     transcript,
     user_namespace_record,
+    watch_line,
     websocket,
 );
 

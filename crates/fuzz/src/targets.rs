@@ -1,5 +1,6 @@
 //! The targets. The name of each is the name of its corpus.
 
+use rubelet_apiserver::fuzz as apiserver;
 use rubelet_images::fuzz as images;
 use rubelet_lifecycle::configuration::{env_file, termination_message};
 use rubelet_lifecycle::user_namespaces::Record;
@@ -96,4 +97,17 @@ pub(super) fn manifest(bytes: &[u8]) {
     }
     // An answer of an address may hold a list.
     let _ = rubelet_manifest::read_url(bytes, "http://127.0.0.1/pods", "node", &gates);
+}
+
+/// Objects as the API server writes them.
+pub(super) fn api_object(bytes: &[u8]) {
+    apiserver::objects(bytes);
+}
+
+/// The body of a watch.
+pub(super) fn watch_line(bytes: &[u8]) {
+    let (cut, body) = cut(bytes);
+    let (first, second) = body.split_at(cut);
+    let whole = apiserver::watch_lines(&[body]);
+    assert_eq!(whole, apiserver::watch_lines(&[first, second]));
 }
