@@ -26,6 +26,7 @@ mod cluster_objects;
 mod cluster_outages;
 mod cluster_pods;
 mod cluster_registration;
+mod cluster_static_pods;
 mod cluster_streams;
 mod cluster_switch;
 mod cluster_trust;
