@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use rubelet_ports::api::ApiErrorKind;
 use serde::Deserialize;
 use tokio_rustls::rustls::pki_types::UnixTime;
-use tokio_rustls::rustls::{CertificateError, Error as TlsError, InvalidMessage};
+use tokio_rustls::rustls::{CertificateError, Error as TlsError, InvalidMessage, OtherError};
 
 use crate::call::segment;
 use crate::dial::{DialError, GIVEN_UP};
@@ -130,6 +130,9 @@ fn certificate_words(error: &CertificateError, server: &str) -> String {
             presented.join(", ")
         ),
         CertificateError::NotValidForName => format!("the certificate of {server} is for another name"),
+        CertificateError::Other(OtherError(problem)) => {
+            format!("the certificate of {server} is not accepted: {problem}")
+        }
         error => format!("the certificate of {server} is not accepted: {error}"),
     }
 }

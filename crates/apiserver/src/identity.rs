@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
+use rubelet_x509::fits_its_key;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_rustls::rustls::SignatureScheme;
@@ -153,7 +154,9 @@ impl Held {
         let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|_| IdentityError::NoKey)?;
         let key = any_supported_type(&key).map_err(|_| IdentityError::BadKey)?;
         let key = CertifiedKey::new(chain, key);
-        key.keys_match().map_err(|_| IdentityError::OtherKey)?;
+        if !fits_its_key(&key) {
+            return Err(IdentityError::OtherKey);
+        }
         Ok(Self {
             key: Arc::new(key),
             not_before,
@@ -199,6 +202,19 @@ mod tests {
         let (other, other_key) = pair();
         identity.replace(other.as_bytes(), other_key.as_bytes()).unwrap();
         assert_eq!(identity.generation(), 2);
+    }
+
+    #[test]
+    fn a_certificate_of_version_1_may_be_shown() {
+        let all = include_str!("../../x509/testdata/certificates.pem");
+        let (_, certificate) = all.split_once("# v1-by-root\n").unwrap();
+        let key = include_str!("../../x509/testdata/v1-by-root.key");
+        let certificate = certificate.split("# ").next().unwrap();
+        let identity = ClientIdentity::none();
+        identity.replace(certificate.as_bytes(), key.as_bytes()).unwrap();
+        let (_, other) = pair();
+        let crossed = identity.replace(certificate.as_bytes(), other.as_bytes());
+        assert_eq!(crossed, Err(IdentityError::OtherKey));
     }
 
     #[test]

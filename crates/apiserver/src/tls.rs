@@ -5,14 +5,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rubelet_x509::{Authorities, verify_tls12_signature, verify_tls13_signature};
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::{
-    CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
-};
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 use crate::identity::ClientIdentity;
 use crate::kubeconfig::{Text, Trust};
@@ -81,20 +80,25 @@ fn build(trust: &Trust, identity: &ClientIdentity) -> Result<Built, (Option<Stri
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| (None, error.to_string()))?;
-    let builder = match trust {
-        Trust::System => builder.with_root_certificates(system_roots()?),
-        Trust::These(text) => builder.with_root_certificates(these_roots(text)?),
-        Trust::Anybody => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider))),
+    let believed = |authorities: Authorities| {
+        let verifier = authorities.server_verifier(&provider);
+        verifier.map_err(|error| (None, error.to_string()))
     };
-    let mut config = builder.with_client_cert_resolver(Arc::new(identity.clone()));
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
+        Trust::System => believed(system_roots()?)?,
+        Trust::These(text) => believed(these_roots(text)?)?,
+        Trust::Anybody => Arc::new(Anybody(Arc::clone(&provider))),
+    };
+    let mut config = builder
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_client_cert_resolver(Arc::new(identity.clone()));
     // A resumed session would go on under the certificate of the first one.
     config.resumption = Resumption::disabled();
     Ok(Built { config, stamp })
 }
 
-fn these_roots(text: &Text) -> Result<RootCertStore, (Option<String>, String)> {
+fn these_roots(text: &Text) -> Result<Authorities, (Option<String>, String)> {
     let field = || Some(text.field().to_owned());
     let pem = text.read().map_err(|error| {
         let place = text
@@ -102,7 +106,7 @@ fn these_roots(text: &Text) -> Result<RootCertStore, (Option<String>, String)> {
             .map_or(String::new(), |path| format!("{}: ", path.display()));
         (field(), format!("{place}{error}"))
     })?;
-    let mut roots = RootCertStore::empty();
+    let mut roots = Authorities::default();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
         let certificate = certificate.map_err(|_| (field(), "its PEM text is broken".to_owned()))?;
         roots
@@ -115,10 +119,13 @@ fn these_roots(text: &Text) -> Result<RootCertStore, (Option<String>, String)> {
     Ok(roots)
 }
 
-fn system_roots() -> Result<RootCertStore, (Option<String>, String)> {
+fn system_roots() -> Result<Authorities, (Option<String>, String)> {
     let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(found.certs);
+    let mut roots = Authorities::default();
+    for certificate in found.certs {
+        // Some that cannot be read are no reason to trust none.
+        let _ = roots.add(certificate);
+    }
     if roots.is_empty() {
         let problem = "the kubeconfig names no certificate authority, and this machine has none either";
         return Err((None, problem.to_owned()));

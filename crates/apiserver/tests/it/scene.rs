@@ -116,6 +116,8 @@ pub(crate) struct Faults {
     pub(crate) host: &'static str,
     pub(crate) is_expired: bool,
     pub(crate) only_http1: bool,
+    /// Another certificate than one of the scene's authority.
+    pub(crate) pair: Option<Pair>,
 }
 
 impl Default for Faults {
@@ -124,6 +126,7 @@ impl Default for Faults {
             host: "127.0.0.1",
             is_expired: false,
             only_http1: false,
+            pair: None,
         }
     }
 }
@@ -284,7 +287,8 @@ impl Scene {
 
     pub(crate) async fn with(faults: Faults) -> Self {
         let authority = Authority::new();
-        let pair = authority.server(faults.host, faults.is_expired);
+        let issued = || authority.server(faults.host, faults.is_expired);
+        let pair = faults.pair.unwrap_or_else(issued);
         let mut roots = RootCertStore::empty();
         roots
             .add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap())

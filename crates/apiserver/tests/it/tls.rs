@@ -16,7 +16,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::scene::{Authority, Faults, Scene, connect, soon};
+use crate::scene::{Authority, Faults, Pair, Scene, connect, soon};
 
 async fn refused(api: &ApiServer) -> ApiError {
     let error = soon("the failure", api.node("n")).await.unwrap_err();
@@ -35,6 +35,43 @@ async fn a_wrong_authority_says_so() {
         error.message.contains("not signed by an authority that we trust"),
         "{error}"
     );
+}
+
+/// One of the certificates that plain openssl made, by its name.
+fn plain_certificate(name: &str) -> String {
+    let all = include_str!("../../../x509/testdata/certificates.pem");
+    let mut parts = all.split("# ").filter_map(|part| part.split_once('\n'));
+    let found = parts.find(|(own, _)| *own == name);
+    found.expect("a certificate of that name").1.to_owned()
+}
+
+#[tokio::test]
+async fn a_server_certificate_of_plain_openssl_holds_as_for_go() {
+    // `openssl req -x509` makes it an authority of its own, and administrators serve with it.
+    let certificate = plain_certificate("self-signed");
+    let pair = Pair {
+        certificate: certificate.clone(),
+        key: include_str!("../../../x509/testdata/self-signed.key").to_owned(),
+    };
+    let faults = Faults {
+        pair: Some(pair),
+        ..Faults::default()
+    };
+    let mut scene = Scene::with(faults).await;
+    let path = scene.kubeconfig_trusting(&certificate, &json!({}));
+    let api = connect(&path, |_| {}).unwrap();
+    let server = async {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+        scene.ask().await.json(&node);
+    };
+    let (answer, ()) = tokio::join!(api.node("n"), server);
+    answer.unwrap();
+    // Trusted by another authority only, it is refused, and the message says what to do.
+    let path = scene.kubeconfig_trusting(&plain_certificate("root"), &json!({}));
+    let error = refused(&connect(&path, |_| {}).unwrap()).await;
+    let expected =
+        "is not accepted: it is an authority's own (CA:TRUE), and no trusted authority signed it directly";
+    assert!(error.message.contains(expected), "{error}");
 }
 
 #[tokio::test]

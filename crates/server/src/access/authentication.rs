@@ -14,7 +14,6 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
-use webpki::EndEntityCert;
 
 use super::subject::Subject;
 use super::tokens::{TokenReviews, TokenVerdict, bearer_token, websocket_token};
@@ -90,9 +89,7 @@ impl Authenticator {
         if let Err(error) = authorities.verify_client_cert(certificate, intermediates, now) {
             return Found::Refused(format!("the client's certificate does not hold: {error}"));
         }
-        let subject = EndEntityCert::try_from(certificate)
-            .ok()
-            .and_then(|certificate| Subject::parse(certificate.subject()));
+        let subject = rubelet_x509::subject(certificate).and_then(Subject::parse);
         let Some(subject) = subject.filter(|subject| !subject.common_name.is_empty()) else {
             return Found::Nothing;
         };

@@ -3,10 +3,9 @@
 //! Owns the handshake's part: the client proves that it has the key of whatever certificate it shows. Whether the certificate
 //! is worth anything is decided at each request, as upstream does, so that a bad one is a 401 and not a broken connection.
 
+use rubelet_x509::{verify_tls12_signature, verify_tls13_signature};
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
-use tokio_rustls::rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
-};
+use tokio_rustls::rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};

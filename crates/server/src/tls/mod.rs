@@ -16,12 +16,12 @@ use futures_util::StreamExt;
 use futures_util::stream::select_all;
 use rubelet_config::{Gate, Settings};
 use rubelet_ports::{FileReader, WatchStream};
+use rubelet_x509::Authorities;
 use tokio::sync::watch;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::ServerError;
 use crate::access::ClientAuthorities;
@@ -264,18 +264,18 @@ impl TlsFiles {
             return Ok(None);
         };
         let error = |problem: String| file_error(AUTHORITIES_SETTING, path, problem);
-        let mut roots = RootCertStore::empty();
+        let mut authorities = Authorities::default();
         for certificate in CertificateDer::pem_slice_iter(content) {
             let certificate = certificate.map_err(|problem| error(problem.to_string()))?;
-            roots
+            authorities
                 .add(certificate)
                 .map_err(|problem| error(problem.to_string()))?;
         }
-        if roots.is_empty() {
+        if authorities.is_empty() {
             return Err(error("it holds no certificate".to_owned()));
         }
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&negotiation.provider))
-            .build()
+        authorities
+            .client_verifier(&negotiation.provider)
             .map(Some)
             .map_err(|problem| error(problem.to_string()))
     }

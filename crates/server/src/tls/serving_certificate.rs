@@ -6,9 +6,9 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rubelet_x509::fits_its_key;
 use thiserror::Error;
-use tokio_rustls::rustls::Error as TlsError;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
@@ -51,8 +51,11 @@ impl ServingCertificate {
         }
         // The parser's words may repeat what it read.
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| BadPair::Key)?;
-        let pair = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
-            .map_err(|problem: TlsError| bad(format!("it does not fit its key: {problem}")))?;
+        let key = any_supported_type(&key).map_err(|_| BadPair::Key)?;
+        let pair = CertifiedKey::new(chain, key);
+        if !fits_its_key(&pair) {
+            return Err(bad("it does not fit its key".to_owned()));
+        }
         *self.pair.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pair));
         Ok(())
     }

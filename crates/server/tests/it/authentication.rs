@@ -1,6 +1,6 @@
 //! Who gets an answer.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     IsCa, KeyPair, date_time_ymd,
@@ -8,8 +8,9 @@ use rcgen::{
 use rubelet_testkit::in_scope;
 use rubelet_testkit::wait::wait_until;
 use serde_json::json;
+use tokio_rustls::rustls::version::{TLS12, TLS13};
 
-use crate::client::{DEADLINE, Identity};
+use crate::client::{Connection, DEADLINE, Identity};
 use crate::fixture::Setup;
 
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -65,6 +66,73 @@ impl Authority {
             key: key.serialize_pem(),
         })
     }
+}
+
+/// One of the certificates that plain openssl made, by its name.
+fn plain_certificate(name: &str) -> Result<String> {
+    let all = include_str!("../../../x509/testdata/certificates.pem");
+    let mut parts = all.split("# ").filter_map(|part| part.split_once('\n'));
+    let found = parts.find(|(own, _)| *own == name);
+    Ok(found.context("no such certificate")?.1.to_owned())
+}
+
+#[test]
+fn certificates_of_plain_openssl_hold_as_for_go() {
+    in_scope("plain-certificates", async |scope| {
+        let file = scope.path("ca.crt");
+        std::fs::write(&file, plain_certificate("root")?)?;
+        let running = Setup::new(scope)?
+            .with(
+                "authentication",
+                json!({
+                    "anonymous": { "enabled": false }, "webhook": { "enabled": false },
+                    "x509": { "clientCAFile": file },
+                }),
+            )
+            .start()
+            .await?;
+        let version_1 = include_str!("../../../x509/testdata/v1-by-root.key");
+        let authority = include_str!("../../../x509/testdata/ca-by-root.key");
+        let stranger = include_str!("../../../x509/testdata/self-signed.key");
+        for (name, key, expected) in [
+            ("v1-by-root", version_1, 200),
+            ("ca-by-root", authority, 200),
+            ("self-signed", stranger, 401),
+        ] {
+            let identity = Identity {
+                certificate: plain_certificate(name)?,
+                key: key.to_owned(),
+            };
+            for version in [&TLS12, &TLS13] {
+                let mut connection = Connection::tls_with(
+                    running.ports.tls,
+                    &running.certificate,
+                    Some(&identity),
+                    &[version],
+                )
+                .await?;
+                assert_eq!(
+                    connection.get("/pods").await?.status,
+                    expected,
+                    "{name} {version:?}"
+                );
+            }
+        }
+        // The key of another certificate does not do.
+        let forged = Identity {
+            certificate: plain_certificate("v1-by-root")?,
+            key: stranger.to_owned(),
+        };
+        for version in [&TLS12, &TLS13] {
+            let answer = async {
+                let (port, trusted) = (running.ports.tls, &running.certificate);
+                let mut connection = Connection::tls_with(port, trusted, Some(&forged), &[version]).await?;
+                connection.get("/pods").await
+            };
+            assert!(answer.await.is_err(), "{version:?}");
+        }
+        Ok(())
+    });
 }
 
 #[test]

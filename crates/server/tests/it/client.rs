@@ -8,9 +8,11 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -106,10 +108,13 @@ impl Connection {
             .with_root_certificates(roots);
         let configuration = match identity {
             None => builder.with_no_client_auth(),
-            Some(identity) => builder.with_client_auth_cert(
-                vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?],
-                PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?,
-            )?,
+            // Not checked here: some are of a kind that rustls itself refuses.
+            Some(identity) => {
+                let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
+                let key = any_supported_type(&PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?)?;
+                let pair = CertifiedKey::new(vec![certificate], key);
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair)))
+            }
         };
         let stream = TcpStream::connect(("127.0.0.1", port)).await?;
         let name = ServerName::try_from("node-a")?;
