@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/kubelet"
+	"k8s.io/kubernetes/pkg/kubelet/cm"
 	_ "k8s.io/kubernetes/pkg/kubelet/config"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/eviction"
@@ -34,6 +35,15 @@ func preparePatchBytesForPodStatus(namespace, name string, uid types.UID, oldPod
 
 //go:linkname convertToAPIContainerStatuses k8s.io/kubernetes/pkg/kubelet.(*Kubelet).convertToAPIContainerStatuses
 func convertToAPIContainerStatuses(kl *kubelet.Kubelet, ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, previousStatus []v1.ContainerStatus, containers []v1.Container, imageVolumeNames sets.Set[string], hasInitContainers, isInitContainer bool, podRestarting bool) []v1.ContainerStatus
+
+//go:linkname convertToAPIPodLevelResourcesStatus k8s.io/kubernetes/pkg/kubelet.(*Kubelet).convertToAPIPodLevelResourcesStatus
+func convertToAPIPodLevelResourcesStatus(kl *kubelet.Kubelet, logger klog.Logger, allocatedPod *v1.Pod, oldPodStatus v1.PodStatus) *v1.ResourceRequirements
+
+//go:linkname getCPUWeight k8s.io/kubernetes/pkg/kubelet/cm.getCPUWeight
+func getCPUWeight(cpuShares *uint64) uint64
+
+//go:linkname cpuWeightToCPUShares k8s.io/kubernetes/pkg/kubelet/cm.cpuWeightToCPUShares
+func cpuWeightToCPUShares(cpuWeight uint64) uint64
 
 //go:linkname addReason k8s.io/kubernetes/pkg/kubelet.(*ReasonCache).add
 func addReason(c *kubelet.ReasonCache, uid types.UID, name string, reason error, message string)
@@ -95,6 +105,13 @@ func pressureDue(manager eviction.Manager) []evictionapi.Threshold {
 
 func setNodeConditions(manager eviction.Manager, conditions []v1.NodeConditionType) {
 	*pressureField[[]v1.NodeConditionType](manager, "nodeConditions") = conditions
+}
+
+func podLevelResources(in podResourcesInput, config *cm.ResourceConfig) *v1.ResourceRequirements {
+	node := &kubelet.Kubelet{}
+	place := reflect.ValueOf(node).Elem().FieldByName("containerManager")
+	*(*cm.ContainerManager)(unsafe.Pointer(place.UnsafeAddr())) = cgroupsOfNode{pods: podCgroups{config: config}}
+	return convertToAPIPodLevelResourcesStatus(node, klog.Background(), &in.Pod, in.Old)
 }
 
 func containerStatuses(in containersInput) []v1.ContainerStatus {

@@ -73,6 +73,7 @@ var operations = map[string]operation{
 	"status.merge":      on(statusMerge),
 	"status.patch":      on(statusPatch),
 	"status.phase":      on(statusPhase),
+	"status.resources":  on(statusResources),
 	"status.settle":     on(statusSettle),
 	"dns":               on(podDNS),
 	"name":              on(nameCheck),

@@ -6,8 +6,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/kubelet/cm"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	kubepod "k8s.io/kubernetes/pkg/kubelet/pod"
 	"k8s.io/kubernetes/pkg/kubelet/status"
@@ -166,3 +168,54 @@ func statusContainers(in containersInput) ([]v1.ContainerStatus, error) {
 	in.Pod.UID = types.UID("u")
 	return containerStatuses(in), nil
 }
+
+type podResourcesInput struct {
+	Pod v1.Pod       `json:"pod"`
+	Old v1.PodStatus `json:"old"`
+	// PageBytes is what the kernel counts memory in.
+	PageBytes int64 `json:"pageBytes"`
+}
+
+type podResourcesOutput struct {
+	Resources *v1.ResourceRequirements `json:"resources"`
+	Allocated v1.ResourceList          `json:"allocated,omitempty"`
+}
+
+// statusResources gives the resources of a pod as a whole, with a cgroup of version 2 that has what upstream writes to it.
+func statusResources(in podResourcesInput) (podResourcesOutput, error) {
+	config := cm.ResourceConfigForPod(&in.Pod, true, uint64(cm.QuotaPeriod), false, "")
+	return podResourcesOutput{
+		Resources: podLevelResources(in, readBack(config, in.PageBytes)),
+		Allocated: resourcehelper.PodRequests(&in.Pod, resourcehelper.PodResourcesOptions{}),
+	}, nil
+}
+
+// readBack is what the files of a cgroup say after the values were written.
+func readBack(written *cm.ResourceConfig, pageBytes int64) *cm.ResourceConfig {
+	shares := cpuWeightToCPUShares(getCPUWeight(written.CPUShares))
+	quota, period, memory := int64(-1), uint64(cm.QuotaPeriod), int64(-1)
+	if written.CPUQuota != nil && *written.CPUQuota > 0 {
+		quota = *written.CPUQuota
+	}
+	if written.Memory != nil && *written.Memory > 0 {
+		memory = *written.Memory - *written.Memory%pageBytes
+	}
+	return &cm.ResourceConfig{CPUShares: &shares, CPUQuota: &quota, CPUPeriod: &period, Memory: &memory}
+}
+
+// podCgroups has one pod's cgroup.
+type podCgroups struct {
+	cm.PodContainerManager
+	config *cm.ResourceConfig
+}
+
+func (c podCgroups) GetPodCgroupConfig(*v1.Pod, v1.ResourceName) (*cm.ResourceConfig, error) {
+	return c.config, nil
+}
+
+type cgroupsOfNode struct {
+	cm.ContainerManager
+	pods podCgroups
+}
+
+func (c cgroupsOfNode) NewPodContainerManager() cm.PodContainerManager { return c.pods }

@@ -101,7 +101,8 @@ impl CgroupReading<'_> {
             CgroupVersion::V1 => written.unwrap_or(i64::MAX),
             CgroupVersion::V2 => written?,
         };
-        Some(bytes - bytes % self.page_bytes.max(1))
+        // Less than a page is given back as none.
+        Some(bytes - bytes % self.page_bytes.max(1)).filter(|bytes| *bytes > 0)
     }
 }
 
