@@ -569,7 +569,7 @@ fn a_question_about_one_pod_looks_at_no_other() {
     assert_eq!(web.name, "web-sim");
     let took = bed.elapsed() - asked;
     assert!(took < seconds(1), "{took:?}");
-    assert_eq!(bed.line.lists(asked), [], "everything was listed");
+    assert!(bed.line.lists(asked).is_empty(), "everything was listed");
     assert_eq!(bed.ask(look("uid-none")).expect("an answer"), None);
 }
 
