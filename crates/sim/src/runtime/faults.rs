@@ -135,7 +135,7 @@ impl Fate {
         } else if dice.per_myriad(faults.loses_answer) {
             fate.course = *dice.pick(&[Course::LoseAnswer, Course::LoseCaller]);
             fate.honours_cancel &= fate.course == Course::LoseAnswer;
-        } else if faults.fails_after > 0 && dice.per_myriad(faults.fails_after) {
+        } else if dice.aside("after").per_myriad(faults.fails_after) {
             fate.course = Course::FailAfter;
         } else if dice.per_myriad(faults.is_slow) {
             fate.before = dice.millis(60_000, 180_000);

@@ -63,6 +63,7 @@ impl SimRuntime {
             return list;
         }
         self.inner.dice.with(|dice| {
+            let mut dice = dice.aside("lists");
             let place = dice.below(list.len());
             if is_whole && dice.per_myriad(omits) {
                 list.remove(place);
