@@ -11,7 +11,6 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, Either, join_all, select};
 use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::plan::KillContainer;
-use rubelet_lifecycle::pod_state::Retry;
 use rubelet_lifecycle::termination::{ContainerStop, PodStop, can_leave_sandboxes, runtime_grace_seconds};
 use rubelet_model::observation::ContainerKind;
 use rubelet_model::period;
@@ -26,8 +25,6 @@ const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How often a sandbox is stopped before its pod goes on without that.
 const SANDBOX_STOP_TRIES: u32 = 3;
-/// How soon it is tried again until then.
-const SANDBOX_STOP_RETRY: Duration = Duration::from_secs(5);
 
 /// Stops of sandboxes that failed since one went well.
 #[derive(Debug, Default)]
@@ -91,12 +88,7 @@ impl PodJob {
             );
             return Ok(());
         }
-        let retry = if is_last_try {
-            Retry::Later
-        } else {
-            Retry::At(self.now().plus(SANDBOX_STOP_RETRY))
-        };
-        Err(self.fail(error.to_string(), retry))
+        Err(self.runtime_failed(error))
     }
 
     async fn stop_all(&self, stop: &PodStop) -> Result<Result<(), StopFailure>, Stop> {

@@ -35,7 +35,10 @@ impl Pods {
         });
         let spared = self.explain_spared();
         let outside = refused.chain(unjudged).chain(heirs).chain(waiting);
-        let outside = outside.chain(looks).chain(spared).chain(self.explain_unreadable());
+        let outside = outside
+            .chain(looks)
+            .chain(spared)
+            .chain(self.explain_unreadable());
         outside.chain(self.explain_stuck()).collect()
     }
 
