@@ -269,7 +269,8 @@ fn check_sandbox(sandboxes: &std::collections::BTreeMap<String, Sandbox>, id: &s
         Some(sandbox) if !sandbox.is_ready => Err(Failure::unknown(format!(
             "failed to get sandbox container task: no running task found: sandbox {id}"
         ))),
-        Some(_) => Ok(()),
+        // A runtime that joins the namespace by its path cannot.
+        Some(sandbox) => sandbox.check_network("failed to create containerd task"),
     }
 }
 
