@@ -11,6 +11,7 @@ use crate::fields::text;
 use crate::problem::{FieldError, list_errors};
 use crate::references::{UnknownSource, api_reference};
 use crate::uid::static_pod_uid;
+use crate::validation::names::is_path_segment;
 use crate::validation::validate;
 
 const CONFIG_HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
@@ -38,6 +39,10 @@ pub enum ManifestError {
     Decode(#[from] DecodeError),
     #[error("metadata.name: a static pod needs a name")]
     NoName,
+    #[error(
+        "metadata.uid: {0:?} cannot name a directory: it may not be \".\" or \"..\", contain \"/\" or \"%\", or have more than 255 bytes"
+    )]
+    Uid(String),
     #[error("invalid pod: {}", list_errors(.0))]
     Invalid(Vec<FieldError>),
     #[error("static pods may not reference {0}")]
@@ -94,6 +99,10 @@ fn finish(
             return Err(ManifestError::NoName);
         }
         add_static_fields(&mut pod, &canonical, origin, node_name);
+        // Directories and log files of the pod have its name, and are removed with it.
+        if let Some(uid) = pod.metadata.uid.as_ref().filter(|uid| !is_path_segment(uid)) {
+            return Err(ManifestError::Uid(uid.clone()));
+        }
         let errors = validate(&pod, gates);
         if !errors.is_empty() {
             return Err(ManifestError::Invalid(errors));

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 use rubelet_model::names::{is_dns_subdomain, is_qualified_name};
 
 use super::Options;
-use super::names::{dns_label, is_config_key, is_env_name, is_relaxed_env_name};
+use super::names::{dns_label, is_config_key, is_env_name, is_name_prefix, is_relaxed_env_name};
 use super::paths::{local, mode, no_backsteps, user};
 use crate::fields::{quantity, text};
 use crate::problem::{Findings, Path};
@@ -237,24 +237,10 @@ pub(super) fn from_sources(out: &mut Findings, path: &Path, sources: &[EnvFromSo
             if name.is_empty() {
                 out.required(&path, "");
             } else {
-                out.invalid_unless(is_object_prefix(name), &path, "not a name of an object");
+                out.invalid_unless(is_name_prefix(name), &path, "not a name of an object");
             }
         }
         out.invalid_unless(sources == 1, path, "exactly one source each");
-    }
-}
-
-/// Upstream reads these names as the beginning of one: the last letter may be a hyphen.
-fn is_object_prefix(name: &str) -> bool {
-    match name.strip_suffix('-') {
-        Some(rest) if !rest.is_empty() => {
-            let end = rest
-                .char_indices()
-                .next_back()
-                .map_or(0, |(position, _)| position);
-            is_dns_subdomain(&format!("{}a", &rest[..end]))
-        }
-        Some(_) | None => is_dns_subdomain(name),
     }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 };
 use rubelet_model::names::{is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name};
 
-use super::names::qualified_name;
+use super::names::{is_name_prefix, qualified_name};
 use super::security::annotation_profile;
 use super::{Options, container_names, scheduling};
 use crate::fields::{flag, list, text};
@@ -27,13 +27,8 @@ const MAX_SUBRESOURCE_BYTES: usize = 256;
 pub(super) fn object_meta(out: &mut Findings, path: &Path, meta: &ObjectMeta) {
     let generate = text(&meta.generate_name);
     if !generate.is_empty() {
-        // A trailing hyphen is fine: letters will follow it.
-        let masked = match generate.strip_suffix('-') {
-            Some(rest) if !rest.is_empty() => format!("{}a", &rest[..rest.len().saturating_sub(1)]),
-            Some(_) | None => generate.to_owned(),
-        };
         out.invalid_unless(
-            is_dns_subdomain(&masked),
+            is_name_prefix(generate),
             &path.child("generateName"),
             "not a DNS name",
         );

@@ -8,7 +8,7 @@ mod containers;
 mod disks;
 mod env;
 mod metadata;
-mod names;
+pub(crate) mod names;
 mod network;
 mod paths;
 mod probes;

@@ -5,6 +5,8 @@ use rubelet_model::names::{is_dns_label, is_dns_subdomain, is_qualified_name};
 use crate::problem::{Findings, Path};
 
 const MAX_SUBDOMAIN: usize = 253;
+/// What file systems allow.
+const MAX_SEGMENT_BYTES: usize = 255;
 
 pub(super) fn dns_label(out: &mut Findings, path: &Path, value: &str) {
     out.invalid_unless(
@@ -28,6 +30,23 @@ pub(super) fn qualified_name(out: &mut Findings, path: &Path, value: &str) {
         path,
         "not a name with an optional domain before a slash",
     );
+}
+
+/// The beginning of a DNS name, to which letters are added: as upstream, its last letter may be a hyphen after any ASCII letter.
+pub(super) fn is_name_prefix(text: &str) -> bool {
+    match text
+        .strip_suffix('-')
+        .and_then(|rest| rest.split_at_checked(rest.len().checked_sub(1)?))
+    {
+        Some((start, last)) if last.is_ascii() => is_dns_subdomain(&format!("{start}a")),
+        Some(_) | None => is_dns_subdomain(text),
+    }
+}
+
+/// What can be the name of a directory, by upstream's rule for names in paths. `%` would be read as an escape.
+pub(crate) fn is_path_segment(text: &str) -> bool {
+    let fits = (1..=MAX_SEGMENT_BYTES).contains(&text.len());
+    fits && !matches!(text, "." | "..") && !text.contains(['/', '%', '\0'])
 }
 
 /// Labels of DNS names where underscores are allowed too, and one may lead.
@@ -129,5 +148,47 @@ pub(super) fn is_bundle_name(name: &str) -> bool {
         // The part before the last colon is the signer, with colons for slashes.
         Some((_, rest)) => is_dns_subdomain(rest),
         None => is_dns_subdomain(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_of_names() {
+        let check = |text: &str, expected: bool| assert_eq!(is_name_prefix(text), expected, "{text:?}");
+        check("web", true);
+        check("web-", true);
+        check("w-", true);
+        check("web--", true);
+        check("-", false);
+        check("--", true);
+        check("", false);
+        check("Web-", false);
+        // Letters of more than one byte.
+        check("é-", false);
+        check("wé-", false);
+        check("é", false);
+        check("𝄞-", false);
+    }
+
+    #[test]
+    fn names_of_directories() {
+        let check = |text: &str, expected: bool| assert_eq!(is_path_segment(text), expected, "{text:?}");
+        check("0f1c9a3e-7d21-4b7e-9e0c-0a1b2c3d4e5f", true);
+        check("..a", true);
+        check("é", true);
+        check("", false);
+        check(".", false);
+        check("..", false);
+        check("/", false);
+        check("/etc", false);
+        check("a/b", false);
+        check("../a", false);
+        check("a%2fb", false);
+        check("a\0b", false);
+        check(&"a".repeat(255), true);
+        check(&"a".repeat(256), false);
     }
 }

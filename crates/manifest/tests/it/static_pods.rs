@@ -73,6 +73,10 @@ fn a_refused_manifest_names_what_and_where() {
         ("apiVersion: v1\nkind: Node", "only v1 Pod"),
         ("apiVersion: v1\nkind: Pod\nspec: {containers: []}", "needs a name"),
         (&GOOD.replace("image: nginx", "image: 5"), "spec.containers[0].image"),
+        (&with_metadata("uid: /etc"), "metadata.uid: \"/etc\""),
+        (&with_metadata("uid: .."), "metadata.uid: \"..\""),
+        (&with_metadata("uid: ../../a"), "metadata.uid: \"../../a\""),
+        (&with_metadata("generateName: é-"), "metadata.generateName"),
         (&GOOD.replace("image: nginx", "image: x, resources: {limits: {cpu: much}}"), "spec.containers[0].resources.limits.cpu"),
         (&GOOD.replace("name: c", "name: C_"), "spec.containers[0].name: invalid"),
         (&GOOD.replace("spec:\n", "spec:\n  serviceAccountName: x\n"), "may not reference serviceaccounts"),
@@ -83,6 +87,10 @@ fn a_refused_manifest_names_what_and_where() {
         assert!(error.contains(expected), "{text:?}: {error}");
     }
     assert!(refused_on("x: [").contains("not valid YAML"));
+}
+
+fn with_metadata(field: &str) -> String {
+    GOOD.replace("{name: web}", &format!("{{name: web, {field}}}"))
 }
 
 #[track_caller]
