@@ -72,15 +72,23 @@ fn remove_trees(left: &mut Vec<PathBuf>, last: &mut String) {
     });
 }
 
-/// Children first. Only directories are removed: the kernel's files go with them.
+/// Children first. Only directories are removed: the kernel's files go with them. It does not recurse: a container may have
+/// made a tree that is deeper than the stack of this thread.
 fn remove_tree(tree: &Path) -> io::Result<()> {
-    if remove_directory(tree).is_ok() {
-        return Ok(());
+    let mut open = vec![(tree.to_owned(), false)];
+    while let Some((directory, is_listed)) = open.pop() {
+        match remove_directory(&directory) {
+            Ok(()) => {}
+            // Its children are gone, so that something else holds it.
+            Err(error) if is_listed => return Err(error),
+            Err(_) => {
+                let children = children(&directory)?;
+                open.push((directory, true));
+                open.extend(children.into_iter().map(|child| (child, false)));
+            }
+        }
     }
-    for child in children(tree)? {
-        remove_tree(&child)?;
-    }
-    remove_directory(tree)
+    Ok(())
 }
 
 fn remove_directory(directory: &Path) -> io::Result<()> {
@@ -163,4 +171,34 @@ fn still_there(left: &[PathBuf], last: &str) -> String {
         processes.len(),
         named.join(", ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deep_tree_needs_no_deep_stack() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().join("pod");
+        let deepest = (0..1500).fold(top.clone(), |path, _| path.join("c"));
+        fs::create_dir_all(deepest.join("d")).unwrap();
+        fs::create_dir(top.join("e")).unwrap();
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        let tree = top.clone();
+        let removed = small.spawn(move || remove_tree(&tree)).unwrap().join();
+        removed.unwrap().unwrap();
+        assert!(!top.exists());
+    }
+
+    #[test]
+    fn what_holds_a_tree_is_the_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().join("pod");
+        fs::create_dir_all(top.join("a/b")).unwrap();
+        fs::write(top.join("a/file"), "").unwrap();
+        let error = remove_tree(&top).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+        assert!(!top.join("a/b").exists());
+    }
 }
