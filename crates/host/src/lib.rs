@@ -29,6 +29,7 @@ pub mod node_facts;
 pub mod node_logs;
 pub mod open_files;
 pub mod processes;
+mod races;
 pub mod randomness;
 pub mod service_manager;
 pub mod signals;

@@ -29,6 +29,7 @@ use tokio::process::{Child, Command};
 use crate::blocking::{BlockingPool, PoolLimits};
 use crate::file_calls::{failed, refused};
 use crate::files::on_pool;
+use crate::races::despite_races;
 
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 /// As many links as the kernel follows.
@@ -234,13 +235,7 @@ fn beneath(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno>
         path
     };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    loop {
-        match openat2(root, path, flags, Mode::empty(), resolve) {
-            // A rename raced with the resolution: the kernel asks to try again.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            opened => return opened,
-        }
-    }
+    despite_races(|| openat2(root, path, flags, Mode::empty(), resolve))
 }
 
 /// A relative path without `.` and `..`; nothing for one that begins at the root or climbs.

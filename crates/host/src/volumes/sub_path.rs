@@ -25,15 +25,13 @@ use super::directories::{make_file, make_parents};
 use super::failure::{Failure, errno_of, failed, is_corrupted};
 use super::mount_table::{Found, is_mount_point, look, look_at_open, look_in_sync};
 use super::mounting::unmount_all;
+use crate::races::despite_races;
 
 const TARGET_DIRECTORY_MODE: u32 = 0o750;
 const TARGET_FILE_MODE: u32 = 0o640;
 
 /// As many as the kernel follows in one path.
 const MAX_LINKS: usize = 40;
-
-/// How often a path is resolved again because something was renamed meanwhile.
-const MAX_RACES: usize = 128;
 
 /// Set once a kernel (before 5.6) or a filter of system calls has refused `openat2`.
 static HAS_NO_OPENAT2: AtomicBool = AtomicBool::new(false);
@@ -149,13 +147,7 @@ fn open_beneath(root: &OwnedFd, relative: &Path, links: Links) -> Result<OwnedFd
 fn ask_kernel(root: &OwnedFd, relative: &Path, links: Links) -> Result<OwnedFd, Errno> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     resolve.set(ResolveFlags::NO_SYMLINKS, links == Links::Refused);
-    for _ in 0..MAX_RACES {
-        match openat2(root, relative, path_flags(), Mode::empty(), resolve) {
-            Err(Errno::AGAIN) => {}
-            opened => return opened,
-        }
-    }
-    Err(Errno::AGAIN)
+    despite_races(|| openat2(root, relative, path_flags(), Mode::empty(), resolve))
 }
 
 /// As the kernel does it: a stack of open directories, of which none is left upwards but to one that was gone through.

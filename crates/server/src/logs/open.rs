@@ -21,6 +21,8 @@ use rustix::io::Errno;
 const LEVELS: usize = 3;
 /// As many links as the kernel follows.
 const MAX_LINKS: usize = 40;
+/// How often a path is resolved again because something was renamed meanwhile.
+const MAX_RACES: usize = 128;
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The directory that the files of a log are in.
@@ -116,14 +118,22 @@ fn folder(top: impl AsFd, path: &Path, resolve: ResolveFlags) -> io::Result<Owne
     } else {
         path
     };
-    loop {
-        match openat2(&top, path, FOLDER, Mode::empty(), resolve) {
-            // A rename raced with the resolution: the kernel asks to try again.
+    match despite_races(|| openat2(&top, path, FOLDER, Mode::empty(), resolve)) {
+        Err(Errno::XDEV) => Err(leads_out()),
+        opened => Ok(opened?),
+    }
+}
+
+/// A rename that raced with the resolution makes the kernel ask to try again; one who renames in a loop must not keep the
+/// thread.
+fn despite_races<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    for _ in 1..MAX_RACES {
+        match call() {
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(Errno::XDEV) => return Err(leads_out()),
-            opened => return Ok(opened?),
+            result => return result,
         }
     }
+    call()
 }
 
 fn leads_out() -> io::Error {
