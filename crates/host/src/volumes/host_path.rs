@@ -9,6 +9,7 @@ use std::path::Path;
 
 use rubelet_ports::VolumeErrorKind;
 use rubelet_ports::volume_host::HostPathKind;
+use rustix::fs::{Mode, OFlags, fchmod, mkdirat, open, openat};
 use rustix::io::Errno;
 
 use super::failure::{Failure, errno_of, failed, kind_of, words};
@@ -98,22 +99,38 @@ fn make_directory(path: &Path) -> Result<(), Failure> {
             looked.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         })
         .collect();
-    let failed = |path: &Path, error: &io::Error| failed("mkdir", path)(errno_of(error));
     if missing.is_empty() {
         // Something in the way, like a file above it: the attempt tells what.
         let made = fs::DirBuilder::new().mode(DIRECTORY_MODE).create(path);
-        return made.map_err(|error| failed(path, &error));
+        return made.map_err(|error| failed("mkdir", path)(errno_of(&error)));
     }
-    for directory in missing.into_iter().rev() {
-        let made = fs::DirBuilder::new().mode(DIRECTORY_MODE).create(directory);
-        match made {
-            Ok(()) => {
-                let exact = Permissions::from_mode(DIRECTORY_MODE);
-                fs::set_permissions(directory, exact).map_err(|error| failed(directory, &error))?;
-            }
-            // Somebody else was faster.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(directory, &error)),
+    make_below(&missing).map_err(|(path, errno)| failed("mkdir", path)(errno))
+}
+
+/// Makes directories, the outermost last in the list. Each is made in its open parent and gets its mode through its own
+/// descriptor: those who may write to the parent could put a link there meanwhile.
+fn make_below<'p>(missing: &[&'p Path]) -> Result<(), (&'p Path, Errno)> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Some(outermost) = missing.last() else {
+        return Ok(());
+    };
+    let parent = outermost.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let opened = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty());
+    let mut parent = opened.map_err(|errno| (*outermost, errno))?;
+    let mode = Mode::from_raw_mode(DIRECTORY_MODE);
+    for path in missing.iter().rev() {
+        let with_path = |errno| (*path, errno);
+        let name = path.file_name().ok_or(Errno::INVAL).map_err(with_path)?;
+        let is_made = match mkdirat(&parent, name, mode) {
+            Ok(()) => true,
+            // Another process was faster; what it made may be a link to a directory.
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err((path, errno)),
+        };
+        let flags = if is_made { flags | OFlags::NOFOLLOW } else { flags };
+        parent = openat(&parent, name, flags, Mode::empty()).map_err(with_path)?;
+        if is_made {
+            fchmod(&parent, mode).map_err(with_path)?;
         }
     }
     Ok(())
@@ -133,5 +150,45 @@ fn make_file(path: &Path) -> Result<(), Failure> {
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.exists() => Ok(()),
         Err(error) => Err(failed(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Another process puts a link in the place of what was just made, as fast as it can.
+    #[test]
+    fn a_link_in_the_way_changes_no_mode_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let (made, aside) = (folder.path().join("made"), folder.path().join("aside"));
+        let private = folder.path().join("private");
+        fs::create_dir(&private).unwrap();
+        let only_owner = Permissions::from_mode(0o700);
+        fs::set_permissions(&private, only_owner).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    if fs::rename(&made, &aside).is_ok() {
+                        // The maker may have been faster, and made it again.
+                        let _ = symlink(&private, &made);
+                        // Either a directory, or a link of the last turn.
+                        let _ = fs::remove_dir(&aside).or_else(|_| fs::remove_file(&aside));
+                    }
+                }
+            });
+            for _ in 0..3000 {
+                // A link that comes in between may be the error; what counts is what it leads to.
+                let _ = make_directory(&made);
+                let _ = fs::remove_file(&made);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let mode = fs::metadata(&private).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o700);
     }
 }
