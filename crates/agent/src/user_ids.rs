@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use rubelet_lifecycle::configuration::labels;
 use rubelet_lifecycle::user_namespaces::{RECORD_NAME, Record, UserNamespaces};
 use rubelet_model::observation::PodUid;
-use rubelet_ports::{FileError, FileKind};
+use rubelet_ports::{FileError, FileKind, RuntimeError};
 use rubelet_wire::cri::v1;
 use thiserror::Error;
 use tokio::sync::OnceCell;
@@ -29,6 +29,10 @@ pub(crate) enum UserIdError {
     AllInUse,
     #[error("user namespace: {0}")]
     File(#[from] FileError),
+    #[error(
+        "user namespace: the record of pod {uid} is broken, and the runtime does not answer what its sandbox has: {error}"
+    )]
+    Runtime { uid: PodUid, error: RuntimeError },
 }
 
 pub(crate) struct UserIds {
@@ -131,7 +135,8 @@ impl UserIds {
         Ok(table)
     }
 
-    /// A record that makes no sense is kept under another name. What its pod has in fact, the runtime knows.
+    /// A record that makes no sense is kept under another name. What its pod has in fact, the runtime knows; until it answers,
+    /// no range is given to another pod.
     async fn repair(
         &self,
         ports: &AgentPorts,
@@ -142,7 +147,12 @@ impl UserIds {
         let path = self.record_path(uid);
         let aside = path.with_file_name(BAD_RECORD_NAME);
         ports.file_writer.write(&aside, content, RECORD_MODE).await?;
-        match of_runtime(ports, uid).await {
+        let found = of_runtime(ports, uid).await;
+        let found = found.map_err(|error| UserIdError::Runtime {
+            uid: uid.clone(),
+            error,
+        })?;
+        match found {
             Some(record) if table.adopt(uid, &record).is_ok() => {
                 let text = record.text();
                 ports
@@ -161,20 +171,22 @@ fn with<T>(table: &Mutex<UserNamespaces>, change: impl FnOnce(&mut UserNamespace
     change(&mut table.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The range of the pod's newest sandbox.
-async fn of_runtime(ports: &AgentPorts, uid: &PodUid) -> Option<Record> {
+/// The range of the pod's newest sandbox; `None` when it has no sandbox, or one without a range.
+async fn of_runtime(ports: &AgentPorts, uid: &PodUid) -> Result<Option<Record>, RuntimeError> {
     let filter = v1::PodSandboxFilter {
         label_selector: BTreeMap::from([(labels::POD_UID.to_owned(), uid.to_string())]),
         ..v1::PodSandboxFilter::default()
     };
-    let mut sandboxes = ports.runtime_reader.list_pod_sandboxes(Some(filter)).await.ok()?;
-    sandboxes.sort_by_key(|sandbox| sandbox.created_at);
-    let newest = sandboxes.pop()?;
-    let answer = ports
-        .runtime_reader
-        .pod_sandbox_status(&newest.id, false)
-        .await
-        .ok()?;
-    let namespaces = answer.status?.linux?.namespaces?;
-    Record::of_runtime(namespaces.options?.userns_options.as_ref()?)
+    let reader = &ports.runtime_reader;
+    let sandboxes = reader.list_pod_sandboxes(Some(filter)).await?;
+    let Some(newest) = sandboxes.into_iter().max_by_key(|sandbox| sandbox.created_at) else {
+        return Ok(None);
+    };
+    let answer = match reader.pod_sandbox_status(&newest.id, false).await {
+        Err(error) if error.is_not_found() => return Ok(None),
+        answer => answer?,
+    };
+    let namespaces = answer.status.and_then(|status| status.linux?.namespaces);
+    let options = namespaces.and_then(|namespaces| namespaces.options?.userns_options);
+    Ok(options.as_ref().and_then(Record::of_runtime))
 }

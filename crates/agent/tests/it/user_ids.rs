@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rubelet_ports::Clock;
+use rubelet_ports::{Clock, RuntimeErrorKind};
 use rubelet_sim::node;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, PodText, SOON};
+use crate::line::Fault;
 
 fn own_users(name: &str) -> PodText {
     PodText::new(name, &[]).spec("hostUsers", json!(false))
@@ -90,6 +91,34 @@ fn a_broken_record_is_set_aside_and_made_anew_from_what_runs() {
         bed.files.content(&record_path("web", "userns.bad")).as_deref(),
         Some(&b"{ broken"[..])
     );
+}
+
+/// While nobody can say which range the pod has, no other pod gets one: it could be the same.
+#[test]
+fn a_broken_record_frees_no_range_while_the_runtime_is_silent() {
+    let mut bed = Bed::started();
+    bed.put_and_wait(&own_users("web"));
+    let ids = recorded(&bed, "web").expect("ids");
+    bed.kill();
+    bed.files.place(&record_path("web", "userns"), b"{ broken");
+    let silence = Fault::Fail(RuntimeErrorKind::Unavailable);
+    bed.line.fault("PodSandboxStatus", "web", silence, usize::MAX);
+    bed.start();
+    bed.put(&own_users("other"));
+    bed.wait("the other pod is told why it waits", SOON, |bed| {
+        let refused = bed.events("other", "FailedCreatePodSandBox");
+        refused
+            .iter()
+            .any(|event| event.message.contains("the record of pod uid-web is broken"))
+    });
+    assert!(bed.files.content(&record_path("web", "userns")).is_some());
+    assert_eq!(recorded(&bed, "other"), None);
+    bed.line.heal();
+    bed.wait("the other pod runs", Duration::from_secs(60), |bed| {
+        bed.is_ready("other")
+    });
+    assert_eq!(recorded(&bed, "web"), Some(ids));
+    assert_ne!(recorded(&bed, "other"), Some(ids));
 }
 
 #[test]
