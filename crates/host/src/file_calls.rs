@@ -15,6 +15,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 use crate::lease::ReadLease;
+use crate::races::despite_races;
 
 /// Numbers temporary files, so that two writes of one file do not meet.
 static TEMPORARY: AtomicU64 = AtomicU64::new(0);
@@ -78,7 +79,7 @@ fn regular_length(path: &Path, file: &File) -> Result<u64, FileError> {
 }
 
 /// The kernel resolves the path as if the directory were the root of everything, so that no link leads out of it.
-pub(crate) fn read_within(directory: &Path, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
+fn open_within(directory: &Path, path: &Path) -> Result<(File, u64), FileError> {
     let shown = directory.join(path);
     let to_error = |error: Errno| failed(&shown, "open the file")(error.into());
     let root = openat(
@@ -90,9 +91,15 @@ pub(crate) fn read_within(directory: &Path, path: &Path, limit_bytes: u64) -> Re
     .map_err(to_error)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = File::from(openat2(&root, path, flags, Mode::empty(), inside).map_err(to_error)?);
+    let opened = despite_races(|| openat2(&root, path, flags, Mode::empty(), inside));
+    let file = File::from(opened.map_err(to_error)?);
     let length = regular_length(&shown, &file)?;
-    read_open(&shown, &file, length, limit_bytes)
+    Ok((file, length))
+}
+
+pub(crate) fn read_within(directory: &Path, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
+    let (file, length) = open_within(directory, path)?;
+    read_open(&directory.join(path), &file, length, limit_bytes)
 }
 
 pub(crate) fn read(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
@@ -130,7 +137,16 @@ fn read_open(path: &Path, file: &File, length: u64, limit_bytes: u64) -> Result<
 }
 
 pub(crate) fn read_end(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
-    let (mut file, length) = open_file(path)?;
+    let (file, length) = open_file(path)?;
+    read_open_end(path, file, length, limit_bytes)
+}
+
+pub(crate) fn read_end_within(directory: &Path, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
+    let (file, length) = open_within(directory, path)?;
+    read_open_end(&directory.join(path), file, length, limit_bytes)
+}
+
+fn read_open_end(path: &Path, mut file: File, length: u64, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
     let start = length.saturating_sub(limit_bytes);
     file.seek(SeekFrom::Start(start))
         .map_err(failed(path, "read the file"))?;

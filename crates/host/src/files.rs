@@ -103,6 +103,17 @@ impl FileReader for HostFiles {
         self.run(path, CALL_DEADLINE, call).await
     }
 
+    async fn read_end_within(
+        &self,
+        directory: &Path,
+        path: &Path,
+        limit_bytes: u64,
+    ) -> Result<Vec<u8>, FileError> {
+        let path = path.to_owned();
+        let call = move |directory: PathBuf| file_calls::read_end_within(&directory, &path, limit_bytes);
+        self.run(directory, CALL_DEADLINE, call).await
+    }
+
     async fn list(&self, directory: &Path) -> Result<Vec<DirectoryEntry>, FileError> {
         self.run(directory, CALL_DEADLINE, |path| file_calls::list(&path))
             .await

@@ -99,6 +99,16 @@ pub trait FileReader: Send + Sync {
     /// The last `limit_bytes` of a file, or all of it.
     async fn read_end(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError>;
 
+    /// As [`Self::read_end`], for a file below a directory whose content nobody trusts. The default is for files without links.
+    async fn read_end_within(
+        &self,
+        directory: &Path,
+        path: &Path,
+        limit_bytes: u64,
+    ) -> Result<Vec<u8>, FileError> {
+        self.read_end(&directory.join(path), limit_bytes).await
+    }
+
     /// Entries by name; names that are no text are left out.
     async fn list(&self, directory: &Path) -> Result<Vec<DirectoryEntry>, FileError>;
 

@@ -318,18 +318,83 @@ async fn add_termination_message(files: &dyn FileReader, container: &mut Contain
     exit.message = combined(&exit.message, &message);
 }
 
-/// What the end of a log says.
+/// What the end of a log says. A pod that may write to the directory of all logs could put links into it; they lead to
+/// nothing outside of it.
 async fn last_words(files: &dyn FileReader, log: &Path) -> Result<String, FileError> {
-    let end = files.read_end(log, LOG_END_BYTES as u64).await?;
+    // `<directory of all logs>/<pod>/<container>/<number>.log`
+    let directory = log.ancestors().nth(3).unwrap_or(Path::new("/"));
+    let inside = log.strip_prefix(directory).unwrap_or(log);
+    let end = files
+        .read_end_within(directory, inside, LOG_END_BYTES as u64)
+        .await?;
     if end.len() < LOG_END_BYTES {
         return Ok(message_of_log(&end));
     }
     if let Some(message) = message_of_log_end(&end) {
         return Ok(message);
     }
-    let end = files.read_end(log, LONG_LOG_END_BYTES as u64).await?;
+    let end = files
+        .read_end_within(directory, inside, LONG_LOG_END_BYTES as u64)
+        .await?;
     if end.len() < LONG_LOG_END_BYTES {
         return Ok(message_of_log(&end));
     }
     Ok(message_of_log_end(&end).unwrap_or_else(|| message_of_cut_log(&end)))
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test of links needs real ones")]
+mod tests {
+    use rubelet_host::HostFiles;
+    use rubelet_model::Timestamp;
+    use rubelet_model::observation::ContainerExit;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_log_that_is_a_link_shows_nothing_of_the_node() {
+        let folder = tempfile::tempdir().unwrap();
+        let (logs, secret) = (folder.path().join("pods"), folder.path().join("secret"));
+        std::fs::write(&secret, "t stdout F hush\n").unwrap();
+        let outside = folder.path().join("outside");
+        std::fs::create_dir_all(&outside).unwrap();
+        std::fs::write(outside.join("0.log"), "t stdout F hush\n").unwrap();
+        std::fs::create_dir_all(logs.join("ns_web_u/main")).unwrap();
+        std::fs::write(logs.join("ns_web_u/main/0.log"), "t stdout F last words\n").unwrap();
+        std::os::unix::fs::symlink(&secret, logs.join("ns_web_u/main/1.log")).unwrap();
+        std::os::unix::fs::symlink("../../../secret", logs.join("ns_web_u/main/2.log")).unwrap();
+        std::os::unix::fs::symlink(&outside, logs.join("ns_web_u/side")).unwrap();
+        let files = HostFiles::new();
+        let message = async |log: &str| {
+            let now = Timestamp::EPOCH;
+            let exit = ContainerExit {
+                exit_code: 1,
+                reason: "Error".to_owned(),
+                message: String::new(),
+                started_at: now,
+                finished_at: now,
+            };
+            let mut container =
+                ContainerObservation::new("c", "main", "s", ContainerState::Exited(exit), now);
+            container.recorded.termination_message_policy = "FallbackToLogsOnError".to_owned();
+            container.log_path = logs.join(log).display().to_string();
+            add_termination_message(&files, &mut container).await;
+            match container.state {
+                ContainerState::Exited(exit) => exit.message,
+                state => panic!("{state:?}"),
+            }
+        };
+        assert_eq!(message("ns_web_u/main/0.log").await, "last words\n");
+        for link in [
+            "ns_web_u/main/1.log",
+            "ns_web_u/main/2.log",
+            "ns_web_u/side/0.log",
+        ] {
+            let message = message(link).await;
+            assert!(
+                message.starts_with("the end of the log cannot be read"),
+                "{link}: {message}"
+            );
+        }
+    }
 }
