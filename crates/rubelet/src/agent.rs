@@ -227,6 +227,14 @@ fn status_gates(settings: &Settings) -> StatusGates {
     }
 }
 
+/// Where the logs of all pods are.
+pub(crate) fn pod_logs_dir(settings: &Settings) -> &str {
+    match settings.configuration().pod_logs_dir.as_str() {
+        "" => DEFAULT_POD_LOGS_DIR,
+        given => given,
+    }
+}
+
 fn node_configuration(
     settings: &Settings,
     found: &NodeFound<'_>,
@@ -236,9 +244,7 @@ fn node_configuration(
     let kernel = KernelFacts::read(found.cgroup);
     let root = root_dir.to_str().context("--root-dir is no text")?;
     let mut node = NodeConfiguration::new(settings, root, node_facts(found, &kernel, allocatable));
-    if node.pod_logs_dir.is_empty() {
-        DEFAULT_POD_LOGS_DIR.clone_into(&mut node.pod_logs_dir);
-    }
+    pod_logs_dir(settings).clone_into(&mut node.pod_logs_dir);
     node.cgroup_driver = CgroupDriver::by_name(found.cgroup_driver);
     node.seccomp_default |= settings.flags().seccomp_default;
     node.thermal_throttle_paths = kernel.thermal_throttle_paths;

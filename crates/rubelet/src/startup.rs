@@ -4,6 +4,7 @@
 //! until a signal or until somebody else wants the lock file, and drains with a deadline.
 
 use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ use crate::unknown_volumes;
 use crate::watchdog;
 
 /// What is still under way this long after a stop signal is left behind.
+/// As upstream: others than root and its group do not look into the node's pods.
+const DATA_DIR_MODE: u32 = 0o750;
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Runs the node until it is asked to stop.
@@ -300,10 +303,17 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     })
 }
 
-/// The root directory, and in it what nobody else makes.
+/// The root directory, the directories of pods and of their logs, and that of checkpoints. Those that exist keep their modes.
 fn make_directories(settings: &Settings) -> Result<()> {
     let root = &settings.flags().root_dir;
-    std::fs::create_dir_all(root).with_context(|| format!("create the root directory {}", root.display()))?;
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(DATA_DIR_MODE);
+    let pod_logs = agent::pod_logs_dir(settings);
+    for directory in [root, &root.join("pods"), Path::new(pod_logs)] {
+        builder
+            .create(directory)
+            .with_context(|| format!("create the directory {}", directory.display()))?;
+    }
     if settings.gates().enabled(Gate::ContainerCheckpoint) {
         // The state of a process has its secrets in it.
         let mut builder = std::fs::DirBuilder::new();

@@ -191,6 +191,20 @@ fn the_directory_of_checkpoints_is_made_for_root_only() {
 }
 
 #[test]
+fn others_do_not_look_into_the_root_directory() {
+    in_scope("root-directory", async |scope| {
+        let containerd = Containerd::start(scope, Flavour::Debian)?;
+        let mut rubelet = scope.spawn("rubelet", command(scope, &containerd.endpoint()))?;
+        wait_for_log(&mut rubelet, "Rubelet is ready")?;
+        for directory in ["root", "root/pods"] {
+            let mode = fs::metadata(scope.path(directory))?.permissions().mode() & 0o777;
+            assert_eq!(mode, 0o750, "{directory}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn a_wish_for_no_http2_is_not_ignored_in_silence() {
     in_scope("no-http2", async |scope| {
         let mut command = command(scope, "unix:///nonexistent/containerd.sock");
