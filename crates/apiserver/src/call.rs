@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, DATE, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, DATE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use k8s_openapi::Resource;
 use k8s_openapi::jiff::fmt::rfc2822;
@@ -16,6 +16,7 @@ use rubelet_ports::api::{ApiError, ApiErrorKind};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use crate::answer::{self, AnswerError, Limits};
 use crate::channel::Channel;
 use crate::credentials::Credentials;
 use crate::decode;
@@ -28,6 +29,9 @@ use crate::watch_pool::WatchPool;
 /// Far beyond any list that a node asks for.
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 const MAX_FAILURE_BYTES: usize = 64 * 1024;
+
+/// What a large answer may take that makes progress all the time.
+const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 
 /// Longer than the rate limit makes anybody wait who does not ask for thousands of things at once.
 const MAX_TURN_WAIT: Duration = Duration::from_secs(60);
@@ -102,9 +106,34 @@ impl Core {
         operation: &str,
         request: Built,
     ) -> Result<Bytes, ApiError> {
-        let request =
+        self.exchange_within(lane, lane.timeout, operation, request).await
+    }
+
+    /// A call whose answer may be large, over a poor link: it has to make progress, and has much longer for all of it.
+    pub(crate) async fn exchange_large(
+        &self,
+        lane: &Lane,
+        operation: &str,
+        request: Built,
+    ) -> Result<Bytes, ApiError> {
+        self.exchange_within(lane, LONGEST_ANSWER, operation, request)
+            .await
+    }
+
+    async fn exchange_within(
+        &self,
+        lane: &Lane,
+        deadline: Duration,
+        operation: &str,
+        request: Built,
+    ) -> Result<Bytes, ApiError> {
+        let mut request =
             request.map_err(|error| ApiError::new(operation, ApiErrorKind::Invalid, error.to_string()))?;
         let (method, sent_bytes) = (request.method().clone(), request.body().len());
+        // Not for watches: what compresses them holds events back.
+        request
+            .headers_mut()
+            .insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         if let Some(limiter) = &lane.limiter {
             let began = Instant::now();
             let turn = tokio::time::timeout(MAX_TURN_WAIT, limiter.acquire()).await;
@@ -118,12 +147,15 @@ impl Core {
             })?;
         }
         let answer = async {
-            let response = self.send(&lane.channel, operation, request).await?;
-            self.whole(operation, response.into_body()).await
+            let sent = self.send(&lane.channel, operation, request);
+            let response = tokio::time::timeout(lane.timeout, sent)
+                .await
+                .unwrap_or_else(|_| Err(too_late(operation, lane.timeout)))?;
+            self.whole(operation, response, lane.timeout).await
         };
         let began = Instant::now();
-        let answer = tokio::time::timeout(lane.timeout, answer).await;
-        let answer = answer.unwrap_or_else(|_| Err(too_late(operation, lane.timeout)));
+        let answer = tokio::time::timeout(deadline, answer).await;
+        let answer = answer.unwrap_or_else(|_| Err(too_late(operation, deadline)));
         if let Some(metrics) = &self.metrics {
             let got_bytes = answer.as_ref().ok().map(Bytes::len);
             metrics.ended(&method, sent_bytes, got_bytes, began.elapsed());
@@ -192,8 +224,15 @@ impl Core {
         response: Response<Incoming>,
     ) -> ApiError {
         let (parts, body) = response.into_parts();
-        let body = Limited::new(body, MAX_FAILURE_BYTES).collect().await;
-        let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        // The deadline of the call holds.
+        let limits = Limits {
+            bytes: MAX_FAILURE_BYTES,
+            no_progress: LONGEST_ANSWER,
+        };
+        let is_compressed = answer::is_compressed(&parts.headers);
+        let body = answer::read(body, is_compressed, &limits)
+            .await
+            .unwrap_or_default();
         let (kind, mut message) = from_answer(parts.status, &parts.headers, &body, object);
         if parts.status == StatusCode::UNAUTHORIZED {
             let server_time = parts
@@ -209,17 +248,28 @@ impl Core {
         ApiError::new(operation, kind, message)
     }
 
-    async fn whole(&self, operation: &str, body: Incoming) -> Result<Bytes, ApiError> {
-        let collected = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
-        collected
-            .map(http_body_util::Collected::to_bytes)
-            .map_err(|error| {
-                if error.is::<LengthLimitError>() {
-                    let message = format!("the answer is longer than {MAX_ANSWER_BYTES} bytes");
-                    return ApiError::new(operation, ApiErrorKind::Malformed, message);
-                }
-                self.broken(operation, error.as_ref())
-            })
+    async fn whole(
+        &self,
+        operation: &str,
+        response: Response<Incoming>,
+        no_progress: Duration,
+    ) -> Result<Bytes, ApiError> {
+        let is_compressed = answer::is_compressed(response.headers());
+        let limits = Limits {
+            bytes: MAX_ANSWER_BYTES,
+            no_progress,
+        };
+        let malformed = |message: String| ApiError::new(operation, ApiErrorKind::Malformed, message);
+        let read = answer::read(response.into_body(), is_compressed, &limits).await;
+        read.map_err(|error| match error {
+            AnswerError::Broken(error) => self.broken(operation, &error),
+            AnswerError::TooLong => malformed(format!("the answer is longer than {MAX_ANSWER_BYTES} bytes")),
+            AnswerError::BadEncoding => malformed("the answer is not compressed as it says".to_owned()),
+            AnswerError::Stalled => {
+                let message = format!("the answer stopped for {} s", no_progress.as_secs_f64());
+                ApiError::new(operation, ApiErrorKind::DeadlineExceeded, message)
+            }
+        })
     }
 
     /// A connection that could not be made or broke.

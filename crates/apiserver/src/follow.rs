@@ -265,7 +265,7 @@ impl<T: Object> Follower<T> {
             let request = request.map_err(kube_core::request::Error::BuildRequest);
             let body = self
                 .core
-                .exchange(&self.core.calls, &operation, request)
+                .exchange_large(&self.core.calls, &operation, request)
                 .await
                 .inspect_err(|error| {
                     if error.kind == ApiErrorKind::Gone {

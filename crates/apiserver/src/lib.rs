@@ -15,6 +15,7 @@
     reason = "an adapter at the edge: it owns sockets, credential files, deadlines and the pace of its calls"
 )]
 
+mod answer;
 mod call;
 mod certificates;
 mod channel;

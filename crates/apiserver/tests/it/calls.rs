@@ -150,6 +150,30 @@ async fn objects_are_created_where_they_belong() {
 }
 
 #[tokio::test]
+async fn answers_may_be_compressed_and_watches_are_not() {
+    let mut scene = Scene::new().await;
+    let api = scene.client();
+    let server = async {
+        let ask = scene.ask().await;
+        assert_eq!(ask.header("accept-encoding"), "gzip");
+        ask.compressed(&pod());
+    };
+    let (answer, ()) = join!(api.pod("d", "p"), server);
+    answer.unwrap();
+    let mut pods = api.follow_pods("n");
+    let server = async {
+        let ask = scene.ask().await;
+        assert_eq!(ask.header("accept-encoding"), "gzip");
+        let list = json!({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [pod()]});
+        ask.compressed(&list);
+    };
+    let (told, ()) = join!(crate::scene::change(&mut pods), server);
+    assert!(matches!(&told, rubelet_ports::api::Change::All(all) if all.len() == 1));
+    let ask = crate::scene::while_following(&mut pods, scene.ask()).await;
+    assert_eq!(ask.header("accept-encoding"), "");
+}
+
+#[tokio::test]
 async fn a_busy_server_says_how_long() {
     let mut scene = Scene::new().await;
     let api = scene.client();

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::Future;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -12,6 +13,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -203,6 +206,15 @@ impl Ask {
         let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
         let body = body.map_err(|never: Infallible| match never {}).boxed_unsync();
         // A client that gave up is part of some tests.
+        let _ = self.answer.send(response.body(body).unwrap());
+    }
+
+    pub(crate) fn compressed(self, value: &Value) {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(value.to_string().as_bytes()).unwrap();
+        let body = Full::new(Bytes::from(encoder.finish().unwrap()));
+        let body = body.map_err(|never: Infallible| match never {}).boxed_unsync();
+        let response = Response::builder().header("content-encoding", "gzip");
         let _ = self.answer.send(response.body(body).unwrap());
     }
 
