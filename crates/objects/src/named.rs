@@ -131,10 +131,22 @@ impl<T: Kind> Named<T> {
         }
     }
 
-    /// Asks directly, because following the object has not begun yet or does not work. In an outage the last state is better than none.
+    /// Asks directly, because following the object has not begun yet or does not work. All who ask at a time share one question. In an
+    /// outage the last state is better than none.
     async fn get_instead(&self, key: &Key, last: Option<Arc<T>>) -> Result<Arc<T>, ObjectFailure> {
-        let fetched = self.fetch(key).await;
-        self.table().note_fetched(key, fetched.as_ref());
+        let Access { turn, answer, .. } = self.access(key)?;
+        let before = answer.0;
+        let Ok(_turn) = within(self.means.clock.as_ref(), LONGEST_CALL, turn.lock()).await else {
+            return Err(too_late::<T>(key));
+        };
+        let fetched = match self.access(key)?.answer {
+            (number, Some(answer)) if number != before => answer,
+            (_, Some(_) | None) => {
+                let fetched = self.fetch(key).await;
+                self.table().note_fetched(key, &fetched);
+                fetched
+            }
+        };
         fetched.or_else(|error| {
             let last = last.filter(|_| error.is_passing());
             last.ok_or_else(|| failure::<T>(key, &error))
@@ -145,11 +157,7 @@ impl<T: Kind> Named<T> {
         let turn = self.access(key)?.turn;
         // Whoever has the turn gives it back within the limit of its own question; several may be before us.
         let Ok(_turn) = within(self.means.clock.as_ref(), LONGEST_CALL, turn.lock()).await else {
-            return Err(ObjectFailure::Unavailable(format!(
-                "{} {:?}: the API server did not answer in time",
-                T::WORD,
-                key.name
-            )));
+            return Err(too_late::<T>(key));
         };
         let access = self.access(key)?;
         let known = access.seen.borrow().clone();
@@ -244,6 +252,14 @@ fn not_registered(key: &Key) -> ObjectFailure {
     ObjectFailure::Unavailable(format!(
         "object {:?}/{:?} not registered",
         key.namespace, key.name
+    ))
+}
+
+fn too_late<T: Kind>(key: &Key) -> ObjectFailure {
+    ObjectFailure::Unavailable(format!(
+        "{} {:?}: the API server did not answer in time",
+        T::WORD,
+        key.name
     ))
 }
 

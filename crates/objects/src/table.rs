@@ -66,6 +66,8 @@ impl<T> Seen<T> {
     }
 }
 
+type Answer<T> = Result<Arc<T>, ApiError>;
+
 /// The task that follows an object ends when this is dropped.
 struct Follow {
     number: u64,
@@ -89,6 +91,8 @@ struct Entry<T> {
     used: Moment,
     /// When it was fetched; without following it, it is good for a while from then.
     fetched: Option<Moment>,
+    /// The answer to the last direct question and its number, for those who asked while it was under way.
+    answer: (u64, Option<Answer<T>>),
     /// Held by whoever fetches it.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -120,6 +124,7 @@ impl<T> Default for Table<T> {
 pub(crate) struct Access<T> {
     pub(crate) seen: watch::Receiver<Seen<T>>,
     pub(crate) fetched: Option<Moment>,
+    pub(crate) answer: (u64, Option<Answer<T>>),
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -178,6 +183,7 @@ impl<T: Kind> Table<T> {
         Some(Access {
             seen: entry.seen.subscribe(),
             fetched: entry.fetched,
+            answer: entry.answer.clone(),
             turn: Arc::clone(&entry.turn),
         })
     }
@@ -212,10 +218,11 @@ impl<T: Kind> Table<T> {
     }
 
     /// Takes what a direct question was answered: it does not count as followed.
-    pub(crate) fn note_fetched(&mut self, key: &Key, answer: Result<&Arc<T>, &ApiError>) {
+    pub(crate) fn note_fetched(&mut self, key: &Key, answer: &Answer<T>) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
+        entry.answer = (entry.answer.0 + 1, Some(answer.clone()));
         entry.is_owed |= answer.is_err();
         let Ok(object) = answer else { return };
         entry.seen.send_if_modified(|seen| {
@@ -281,6 +288,7 @@ impl<T: Kind> Entry<T> {
             is_owed: false,
             used: now,
             fetched: None,
+            answer: (0, None),
             turn: Arc::default(),
         }
     }

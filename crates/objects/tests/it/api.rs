@@ -179,6 +179,8 @@ where
             state.gets += 1;
             state.getting
         };
+        // An answer is never there at once.
+        tokio::task::yield_now().await;
         match mood {
             Mood::Well => {
                 let found = self.find(namespace, name);

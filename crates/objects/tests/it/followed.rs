@@ -187,6 +187,19 @@ async fn a_question_goes_directly_when_following_is_late_or_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_who_ask_directly_at_a_time_share_one_question() {
+    for mood in [Mood::Well, Mood::Fails(ApiErrorKind::Forbidden)] {
+        let bed = Bed::new();
+        bed.api.config_maps.put(config_map("a", "1"));
+        bed.api.config_maps.set(Mood::Hangs, mood);
+        bed.register("p", with_volume("a"));
+        let asked = futures_util::future::join_all((0..20).map(|_| bed.config_map("a"))).await;
+        assert!(asked.iter().all(|answer| *answer == asked[0]), "{asked:?}");
+        assert_eq!(bed.api.config_maps.gets(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_answer_at_all_ends_in_an_error() {
     let bed = Bed::new();
     bed.api.config_maps.set(Mood::Hangs, Mood::Hangs);
