@@ -95,6 +95,11 @@ impl Route {
         }
     }
 
+    /// Whether the proxy itself is spoken to over TLS.
+    pub(crate) fn has_tls_proxy(&self) -> bool {
+        self.proxy_name.is_some()
+    }
+
     async fn connect(self, server: Uri, tls: Option<&Tls>) -> Result<Box<dyn Stream>, DialError> {
         let failed = |error| DialError::Connect(Box::new(error));
         let next = self.proxy.as_ref().map_or(&server, Proxy::uri).clone();

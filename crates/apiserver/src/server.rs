@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
-use rubelet_proxy::{ProxyEnvironment, ProxyScheme};
+use rubelet_proxy::{Proxy, ProxyEnvironment, ProxyScheme};
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::call::{Core, Lane, common_headers};
@@ -133,29 +133,15 @@ impl ApiServer {
             }
             _ => None,
         };
-        let proxy = match access.proxy {
-            Some(proxy) => Some(proxy),
-            None => options
-                .proxy
-                .proxy_for(&access.server)
-                .map_err(|error| ConnectError::Unusable(error.to_string()))?,
-        };
-        let proxy_name = match &proxy {
-            Some(proxy) if proxy.scheme() == ProxyScheme::Https => {
-                let name = tls_name(proxy.uri());
-                Some(name.ok_or_else(|| {
-                    ConnectError::Unusable(format!("the proxy {} has no name for TLS", proxy.uri()))
-                })?)
-            }
-            Some(_) | None => None,
-        };
+        let route = route(access.proxy, &options.proxy, &access.server)?;
         // As for Go's client, the proxy's certificate is checked against what the kubeconfig trusts.
-        let tls = match (&server_name, &proxy_name) {
-            (None, None) => None,
-            _ => Some(Arc::new(new_tls(path, access.trust, &identity)?)),
+        let tls = if server_name.is_some() || route.has_tls_proxy() {
+            Some(Arc::new(new_tls(path, access.trust, &identity)?))
+        } else {
+            None
         };
         let dialler = Dialler {
-            route: Route::new(proxy, proxy_name),
+            route,
             tls,
             server_name,
             identity,
@@ -226,6 +212,25 @@ impl fmt::Debug for ApiServer {
             .field("server", &self.core.server_name)
             .finish_non_exhaustive()
     }
+}
+
+/// The way to the server: the kubeconfig's proxy comes before that of the environment.
+fn route(given: Option<Proxy>, environment: &ProxyEnvironment, server: &Uri) -> Result<Route, ConnectError> {
+    let of_environment = || {
+        let found = environment.proxy_for(server);
+        found.map_err(|error| ConnectError::Unusable(error.to_string()))
+    };
+    let proxy = given.map_or_else(of_environment, |proxy| Ok(Some(proxy)))?;
+    let proxy_name = match &proxy {
+        Some(proxy) if proxy.scheme() == ProxyScheme::Https => {
+            let name = tls_name(proxy.uri());
+            Some(name.ok_or_else(|| {
+                ConnectError::Unusable(format!("the proxy {} has no name for TLS", proxy.uri()))
+            })?)
+        }
+        Some(_) | None => None,
+    };
+    Ok(Route::new(proxy, proxy_name))
 }
 
 fn new_tls(
