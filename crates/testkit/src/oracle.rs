@@ -3,8 +3,6 @@
 //! The program is `testbed/oracle`, built on first need and cached by its sources and the Kubernetes version. This module
 //! only asks; what the answers mean is the tests' business.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,13 +10,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::cache::made_once;
 use crate::process::spawn_dying_with_us;
-use crate::programs::{go, go_module_dir, module_version};
+use crate::programs::{KUBERNETES, go, go_module_dir, module_version, sources_digest};
 
-const KUBERNETES: &str = "k8s.io/kubernetes";
 /// Where Kubernetes keeps the version that its programs report; hidden metrics are validated against it.
 const VERSION_PLACES: [&str; 2] = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"];
 
@@ -144,31 +140,4 @@ fn build(version: &str, out: &Path) -> Result<()> {
         .env("CGO_ENABLED", "0")
         .args(["build", "-mod=mod", "-trimpath", "-ldflags", &stamps, "-o"]);
     go(command.arg(out).arg("./oracle"))
-}
-
-/// A short digest of every source file's name and content.
-fn sources_digest(dir: &Path) -> Result<String> {
-    let mut sources = BTreeMap::new();
-    for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "go") {
-            sources.insert(
-                path.clone(),
-                fs::read(&path).with_context(|| format!("read {}", path.display()))?,
-            );
-        }
-    }
-    ensure!(!sources.is_empty(), "{} has no Go sources", dir.display());
-    let mut digest = Sha256::new();
-    for (path, content) in &sources {
-        digest.update(path.file_name().unwrap_or_default().as_encoded_bytes());
-        digest.update(content.len().to_le_bytes());
-        digest.update(content);
-    }
-    Ok(digest
-        .finalize()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
 }

@@ -1,10 +1,12 @@
 //! The Go programs of the test bed: each is built from the module proxy on first need, pinned by `testbed/go.mod`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use sha2::{Digest, Sha256};
 
 use crate::cache::made_once;
 use crate::workspace_root;
@@ -20,9 +22,12 @@ pub enum Program {
     KubeApiserver,
     KubeControllerManager,
     KubeScheduler,
+    KubeProxy,
     Kubectl,
     Kubeadm,
     Kubelet,
+    /// With the plugins that kubeadm configures, and no others.
+    CoreDns,
     Agnhost,
     Ginkgo,
     /// Upstream's node e2e suite.
@@ -38,17 +43,20 @@ struct Recipe {
 
 enum Kind {
     Static,
+    /// The main package is one of the test bed's own module, in the directory of the program's name.
+    OwnMain,
     /// Links libseccomp, statically, so that the program runs in the virtual node too.
     Seccomp,
     TestBinary,
 }
 
-const KUBERNETES: &str = "k8s.io/kubernetes";
+pub(crate) const KUBERNETES: &str = "k8s.io/kubernetes";
 const CONTAINERD: &str = "github.com/containerd/containerd/v2";
+pub(crate) const COREDNS: &str = "github.com/coredns/coredns";
 
 impl Program {
     /// Every program, in the order in which a cold machine needs them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Containerd,
         Self::ContainerdShim,
         Self::Ctr,
@@ -63,6 +71,8 @@ impl Program {
         Self::KubeScheduler,
         Self::Kubectl,
         Self::Kubeadm,
+        Self::KubeProxy,
+        Self::CoreDns,
     ];
 
     fn recipe(self) -> Recipe {
@@ -85,6 +95,8 @@ impl Program {
                 Kind::Static,
             ),
             Self::KubeScheduler => ("kube-scheduler", KUBERNETES, "/cmd/kube-scheduler", Kind::Static),
+            Self::KubeProxy => ("kube-proxy", KUBERNETES, "/cmd/kube-proxy", Kind::Static),
+            Self::CoreDns => ("coredns", COREDNS, "", Kind::OwnMain),
             Self::Kubectl => ("kubectl", KUBERNETES, "/cmd/kubectl", Kind::Static),
             Self::Kubeadm => ("kubeadm", KUBERNETES, "/cmd/kubeadm", Kind::Static),
             Self::Kubelet => ("kubelet", KUBERNETES, "/cmd/kubelet", Kind::Static),
@@ -102,21 +114,24 @@ impl Program {
 
     /// Programs that only `make conformance` runs.
     pub fn is_for_conformance_only(self) -> bool {
-        matches!(self, Self::Kubeadm | Self::Agnhost | Self::Ginkgo | Self::NodeE2e)
+        matches!(self, Self::Agnhost | Self::Ginkgo | Self::NodeE2e)
     }
 
     /// The program's path; builds it if this machine has not built this version yet.
     pub fn path(self) -> Result<PathBuf> {
         let recipe = self.recipe();
         let version = module_version(recipe.module)?;
-        let key = format!("{}-{version}", family(recipe.module));
+        let mut key = format!("{}-{version}", family(recipe.module));
+        if matches!(recipe.kind, Kind::OwnMain) {
+            key = format!("{key}-{}", sources_digest(&go_module_dir().join(recipe.name))?);
+        }
         made_once(&key, recipe.name, |out| build(&recipe, &version, out))
     }
 }
 
 /// The last telling part of a module's path: `go.etcd.io/etcd/server/v3` is `etcd`.
 fn family(module: &str) -> &str {
-    ["kubernetes", "containerd", "runc", "etcd", "ginkgo"]
+    ["kubernetes", "containerd", "runc", "etcd", "ginkgo", "coredns"]
         .into_iter()
         .find(|name| module.split('/').any(|part| part == *name))
         .unwrap_or("other")
@@ -154,7 +169,7 @@ fn build(recipe: &Recipe, version: &str, out: &Path) -> Result<()> {
             .fold("-s -w".to_owned(), |all, stamp| all + &stamp);
     }
     let mut arguments: Vec<&str> = match recipe.kind {
-        Kind::Static | Kind::Seccomp => vec!["build"],
+        Kind::Static | Kind::OwnMain | Kind::Seccomp => vec!["build"],
         Kind::TestBinary => vec!["test", "-c"],
     };
     arguments.extend(["-mod=mod", "-trimpath"]);
@@ -167,7 +182,10 @@ fn build(recipe: &Recipe, version: &str, out: &Path) -> Result<()> {
     } else {
         "0"
     };
-    let package = format!("{}{}", recipe.module, recipe.package);
+    let package = match recipe.kind {
+        Kind::OwnMain => format!("./{}", recipe.name),
+        Kind::Static | Kind::Seccomp | Kind::TestBinary => format!("{}{}", recipe.module, recipe.package),
+    };
     go(Command::new("go")
         .env("CGO_ENABLED", cgo)
         .args(arguments)
@@ -192,6 +210,33 @@ pub fn go(command: &mut Command) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A short digest of every source file's name and content.
+pub(crate) fn sources_digest(dir: &Path) -> Result<String> {
+    let mut sources = BTreeMap::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "go") {
+            sources.insert(
+                path.clone(),
+                fs::read(&path).with_context(|| format!("read {}", path.display()))?,
+            );
+        }
+    }
+    ensure!(!sources.is_empty(), "{} has no Go sources", dir.display());
+    let mut digest = Sha256::new();
+    for (path, content) in &sources {
+        digest.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+        digest.update(content.len().to_le_bytes());
+        digest.update(content);
+    }
+    Ok(digest
+        .finalize()
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 #[cfg(test)]
