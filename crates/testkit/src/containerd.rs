@@ -18,7 +18,7 @@ use rustix::process::Signal;
 
 use crate::cni::PodNetwork;
 use crate::images::{self, ImageArchive};
-use crate::node_network::NodeNetwork;
+use crate::namespaces::Namespaces;
 use crate::process::Process;
 use crate::programs::Program;
 use crate::scope::Scope;
@@ -75,8 +75,8 @@ pub struct Containerd {
     dir: PathBuf,
     log: PathBuf,
     network: PodNetwork,
-    /// Where the daemon runs, and where its pods' network is; the machine's network without it.
-    place: Option<NodeNetwork>,
+    /// Where the daemon runs, and where its pods' network and mounts are; the machine's without it.
+    place: Option<Namespaces>,
     ctr: PathBuf,
     program: PathBuf,
     process: Option<Process>,
@@ -88,8 +88,8 @@ impl Containerd {
         Self::start_in(scope, flavour, None)
     }
 
-    /// The same in a node's own network.
-    pub fn start_in(scope: &Scope, flavour: Flavour, place: Option<&NodeNetwork>) -> Result<Self> {
+    /// The same in a node's own namespaces.
+    pub fn start_in(scope: &Scope, flavour: Flavour, place: Option<Namespaces>) -> Result<Self> {
         let (number, dir) = new_directory(scope)?;
         let network = PodNetwork::create(scope, &dir, number)?;
         let config = Config {
@@ -118,7 +118,7 @@ impl Containerd {
             log: scope.path(&format!("logs/{name}.log")),
             name,
             network,
-            place: place.cloned(),
+            place,
             ctr: flavour.ctr()?,
             program: flavour.containerd()?,
             process: None,

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::cni::free_prefix;
+use crate::namespaces::Namespaces;
 use crate::scope::Scope;
 
 /// The node's own link, called as on most machines.
@@ -74,15 +75,20 @@ impl NodeNetwork {
         self.gateway.into()
     }
 
+    /// Lets the node pass packets on between its pods and others.
+    pub fn forward_packets(&self) -> Result<()> {
+        let set = "echo 1 > /proc/sys/net/ipv4/ip_forward";
+        run(&mut self.enter(Command::new("sh").args(["-c", set])))
+    }
+
+    /// The namespace, to start programs in.
+    pub fn namespaces(&self) -> Namespaces {
+        Namespaces::default().with_network(&self.namespace)
+    }
+
     /// A command that runs a program with its arguments inside; its process id is the program's.
     pub fn enter(&self, command: &Command) -> Command {
-        let mut inside = Command::new("nsenter");
-        inside
-            .arg(format!("--net={}", self.namespace.display()))
-            .arg("--")
-            .arg(command.get_program())
-            .args(command.get_args());
-        inside
+        self.namespaces().enter(command)
     }
 
     fn path(&self) -> Result<&str> {

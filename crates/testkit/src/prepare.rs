@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::{Program, conformance, images, oracle, virtual_node};
+use crate::{Program, conformance, images, kubeadm, oracle, virtual_node};
 
 /// What the machine is prepared for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +34,7 @@ pub fn prepare(purpose: Purpose) -> Result<()> {
     for image in [images::busybox, images::pause, images::server] {
         image().context("the test images")?;
     }
+    kubeadm::image_archives().context("the images of kubeadm's control plane")?;
     println!("test bed: the test images are ready");
     virtual_node::prepare().context("the virtual node's image")?;
     println!("test bed: the virtual node's image is ready");

@@ -5,6 +5,7 @@
 //! not this module's business.
 
 mod archive;
+mod debian;
 mod layer;
 mod program;
 mod standard;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 pub use archive::ImageArchive;
+pub use debian::with_debian_program;
 pub use layer::Layer;
 pub use program::test_server_program;
 pub use standard::{BUSYBOX, PAUSE, SERVER, busybox, busybox_layer, pause, server};

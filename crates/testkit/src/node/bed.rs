@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use super::{Node, Options, RuntimeView};
 use crate::containerd::{Containerd, Flavour};
 use crate::images;
+use crate::node_network::NodeNetwork;
 use crate::scope::Scope;
 
 /// Names the scenarios to run, divided by commas; all of them without it.
@@ -31,7 +32,8 @@ pub struct Bed<'a> {
 impl<'a> Bed<'a> {
     /// A containerd with the standard images and a kubelet on it.
     pub async fn start(scope: &'a Scope, flavour: Flavour, options: Options) -> Result<Self> {
-        let containerd = Containerd::start_in(scope, flavour, options.network.as_ref())?;
+        let place = options.network.as_ref().map(NodeNetwork::namespaces);
+        let containerd = Containerd::start_in(scope, flavour, place)?;
         containerd.import(&images::busybox()?)?;
         containerd.import(&images::server()?)?;
         let node = Node::start(scope, &containerd, options)?;

@@ -163,7 +163,7 @@ pub(crate) async fn other_handler_runs_a_pod(test: &str, flavour: Flavour) -> Re
 async fn run_until_killed(flavour: Flavour) -> Result<()> {
     let scope = Scope::new("to-be-killed")?;
     let network = NodeNetwork::create(&scope, "node")?;
-    let containerd = Containerd::start_in(&scope, flavour, Some(&network))?;
+    let containerd = Containerd::start_in(&scope, flavour, Some(network.namespaces()))?;
     containerd.import(&images::server()?)?;
     let client = connect(&containerd).await?;
     let mut pod = BarePod::run(&client, &scope, "web").await?;
