@@ -39,6 +39,7 @@ mod cri_containerd2;
 mod cri_facts;
 mod images_containerd2;
 mod kill_nine;
+mod kubeadm;
 mod log_rotation_containerd2;
 mod oracle_admission;
 mod oracle_config;
