@@ -160,6 +160,42 @@ async fn exchange(node: &mut KubeadmNode<'_>, kubelet: &Kubelet) -> Result<()> {
     check_service(node).await
 }
 
+/// An administrator gives the API server a flag that it does not know, restarts the kubelet, and takes the flag back: the API server comes up
+/// again, although the kubelet cannot ask one for its pods.
+async fn repair_apiserver(node: &mut KubeadmNode<'_>, kubelet: &Kubelet) -> Result<()> {
+    let component = "kube-apiserver";
+    let (_, before) = running(node).await?;
+    let pods = all_pods(node).await?.len();
+    let known = node.view.containers().await?;
+    let good = node.manifest(component)?;
+    let bad = good.replacen(
+        "- --advertise-address",
+        "- --no-such-flag\n    - --advertise-address",
+        1,
+    );
+    ensure!(bad != good, "the manifest is {good}");
+    node.write_manifest(component, &bad)?;
+    node.eventually("the API server has failed with the flag", async || {
+        let containers = node.view.containers().await?;
+        let mut of_server = containers.iter().filter(|one| one.name == component);
+        ensure!(!of_server.clone().any(|one| one.running), "it runs");
+        ensure!(
+            of_server.any(|one| known.iter().all(|old| old.id != one.id)),
+            "it has not been started"
+        );
+        Ok(())
+    })
+    .await?;
+    node.kill_kubelet()?;
+    node.start_kubelet(kubelet)?;
+    node.wait_until_kubelet_serves().await?;
+    node.write_manifest(component, &good)?;
+    wait_until_all_ready(node, pods, &version_of(kubelet)?).await?;
+    let (_, after) = running(node).await?;
+    ensure!(before == after, "{before:#?} became {after:#?}");
+    check_service(node).await
+}
+
 /// Nothing runs, and of kubeadm's and the kubelet's directories nothing is left but empty ones.
 async fn check_reset(node: &KubeadmNode<'_>) -> Result<()> {
     let sandboxes = node.view.sandboxes().await?;
@@ -204,6 +240,8 @@ fn kubeadm_makes_and_resets_a_cluster() {
         let after = running(&node).await?;
         ensure!(before.0 == after.0, "{before:#?} became {after:#?}");
         check_service(&node).await?;
+
+        repair_apiserver(&mut node, &ours).await?;
 
         exchange(&mut node, &Kubelet::Upstream).await?;
         exchange(&mut node, &ours).await?;

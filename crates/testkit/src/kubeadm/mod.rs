@@ -16,6 +16,7 @@ mod files;
 mod images;
 
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use rustix::process::Signal;
+use tokio::net::TcpStream;
 
 use self::configuration::Configuration;
 use self::files::NodeFiles;
@@ -43,7 +45,9 @@ pub use self::images::archives as image_archives;
 /// How long a state may take: generous, since a whole control plane starts while other tests share the machine's two cores.
 pub const DEADLINE: Duration = Duration::from_secs(180);
 /// Where kubeadm has the manifests of the control plane.
-pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+const MANIFESTS: &str = "/etc/kubernetes/manifests";
+/// Where the kubelet serves its API.
+const KUBELET_PORT: u16 = 10250;
 /// What kubeadm prints when it has written everything that the kubelet needs.
 const KUBELET_START: &str = "[kubelet-start] Starting the kubelet";
 /// What kubeadm finds wrong with a machine that tests run on: cgroups of version 1 and kernels without their configuration, swap, and less
@@ -60,6 +64,7 @@ pub struct KubeadmNode<'a> {
     pub containerd: Containerd,
     pub view: RuntimeView,
     name: String,
+    address: IpAddr,
     namespaces: Namespaces,
     files: NodeFiles,
     kubelet: Option<Process>,
@@ -95,6 +100,7 @@ impl<'a> KubeadmNode<'a> {
             containerd,
             view,
             name,
+            address: network.address(),
             namespaces,
             files,
             kubelet: None,
@@ -222,6 +228,32 @@ impl<'a> KubeadmNode<'a> {
             .args(kubelet_flags(&flags)?);
         self.kubelet = Some(spawn("kubelet", self.inside(&command), &self.log())?);
         Ok(())
+    }
+
+    /// Waits until the kubelet that runs takes connections.
+    pub async fn wait_until_kubelet_serves(&self) -> Result<()> {
+        self.eventually("the kubelet serves", async || {
+            TcpStream::connect((self.address, KUBELET_PORT)).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// What stands in a manifest of the control plane.
+    pub fn manifest(&self, component: &str) -> Result<String> {
+        let file = self.manifest_file(component);
+        fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))
+    }
+
+    /// Replaces a manifest of the control plane, whole, as a careful administrator does.
+    pub fn write_manifest(&self, component: &str, text: &str) -> Result<()> {
+        let part = self.path("/etc/kubernetes").join(format!("{component}.part"));
+        fs::write(&part, text).with_context(|| format!("write {}", part.display()))?;
+        fs::rename(&part, self.manifest_file(component)).context("put the manifest into the folder")
+    }
+
+    fn manifest_file(&self, component: &str) -> PathBuf {
+        self.path(MANIFESTS).join(format!("{component}.yaml"))
     }
 
     /// Ends the kubelet with SIGTERM; pods go on running.
