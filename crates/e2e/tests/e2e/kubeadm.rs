@@ -7,14 +7,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, Service};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use rubelet_testkit::in_scope;
 use rubelet_testkit::kubeadm::KubeadmNode;
 use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, server, shell};
 use rubelet_testkit::node::{Kubelet, PodFacts};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The static pods that kubeadm makes, each with one container of the same name.
 const CONTROL_PLANE: [&str; 4] = [
@@ -145,19 +145,60 @@ async fn check_service(node: &KubeadmNode<'_>) -> Result<()> {
     .await
 }
 
-/// Exchanges the kubelet; pods of the API server keep their containers.
+/// Exchanges the kubelet. Pods of the API server keep their containers and their status, and no event tells of anything.
 async fn exchange(node: &mut KubeadmNode<'_>, kubelet: &Kubelet) -> Result<()> {
-    let (_, before) = running(node).await?;
-    let pods = all_pods(node).await?.len();
+    let (_, containers) = running(node).await?;
+    let before = reported(node).await?;
     node.switch_to(kubelet)?;
-    wait_until_all_ready(node, pods, &version_of(kubelet)?).await?;
+    wait_until_all_ready(node, before.len() + CONTROL_PLANE.len(), &version_of(kubelet)?).await?;
     let (_, after) = running(node).await?;
     ensure!(
-        before == after,
-        "{before:#?} became {after:#?}\n{}",
+        containers == after,
+        "{containers:#?} became {after:#?}\n{}",
         node.log_tail()
     );
+    let after = reported(node).await?;
+    for (pod, was) in &before {
+        let is = &after[pod];
+        ensure!(was == is, "{pod}: {was:#} became {is:#}\n{}", node.log_tail());
+    }
     check_service(node).await
+}
+
+/// The status of every pod of the API server, and the events about it.
+async fn reported(node: &KubeadmNode<'_>) -> Result<BTreeMap<String, Value>> {
+    let events: Api<Event> = Api::all(node.client()?);
+    let events = events.list(&ListParams::default()).await?.items;
+    let mut reported = BTreeMap::new();
+    for pod in all_pods(node).await? {
+        if is_static(&pod) {
+            continue;
+        }
+        let of_pod = events
+            .iter()
+            .filter(|event| event.involved_object.uid.as_deref() == Some(pod.uid()));
+        // A machine under load may miss a probe.
+        let mut notes: Vec<String> = of_pod
+            .filter(|event| event.reason.as_deref() != Some("Unhealthy"))
+            .map(|event| {
+                let reason = event.reason.as_deref().unwrap_or_default();
+                format!("{reason}: {}", event.message.as_deref().unwrap_or_default())
+            })
+            .collect();
+        notes.sort();
+        let mut status = pod.status.unwrap_or_default();
+        // Upstream reads both from cgroups, and reports there what the kernel shows for no limit at all.
+        status.resources = None;
+        status.allocated_resources = None;
+        let name = pod.metadata.name.unwrap_or_default();
+        reported.insert(name, json!({ "status": status, "events": notes }));
+    }
+    Ok(reported)
+}
+
+fn is_static(pod: &Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"))
 }
 
 /// An administrator gives the API server a flag that it does not know, restarts the kubelet, and takes the flag back: the API server comes up
