@@ -201,6 +201,20 @@ fn is_static(pod: &Pod) -> bool {
     annotations.is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"))
 }
 
+/// Exchanges the kubelet; static pods keep their containers too.
+async fn exchange_with_control_plane(node: &mut KubeadmNode<'_>, kubelet: &Kubelet) -> Result<()> {
+    let (before, _) = running(node).await?;
+    ensure!(before.len() == CONTROL_PLANE.len(), "{before:?}");
+    exchange(node, kubelet).await?;
+    let (after, _) = running(node).await?;
+    ensure!(
+        before == after,
+        "{before:#?} became {after:#?}\n{}",
+        node.log_tail()
+    );
+    Ok(())
+}
+
 /// An administrator gives the API server a flag that it does not know, restarts the kubelet, and takes the flag back: the API server comes up
 /// again, although the kubelet cannot ask one for its pods.
 async fn repair_apiserver(node: &mut KubeadmNode<'_>, kubelet: &Kubelet) -> Result<()> {
@@ -284,8 +298,10 @@ fn kubeadm_makes_and_resets_a_cluster() {
 
         repair_apiserver(&mut node, &ours).await?;
 
+        // Upstream makes other UIDs of manifests, so the control plane that rubelet started starts anew once.
         exchange(&mut node, &Kubelet::Upstream).await?;
-        exchange(&mut node, &ours).await?;
+        exchange_with_control_plane(&mut node, &ours).await?;
+        exchange_with_control_plane(&mut node, &Kubelet::Upstream).await?;
 
         node.terminate_kubelet()?;
         node.reset()?;
