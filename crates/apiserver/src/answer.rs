@@ -29,7 +29,7 @@ pub(crate) enum AnswerError<E> {
 /// The text of an answer so far.
 enum Text {
     Plain(Capped),
-    Compressed(MultiGzDecoder<Capped>),
+    Compressed(Box<MultiGzDecoder<Capped>>),
 }
 
 struct Capped {
@@ -108,7 +108,7 @@ pub(crate) async fn read<B: Body<Data = Bytes> + Unpin>(
         is_full: false,
     };
     let mut text = if is_compressed {
-        Text::Compressed(MultiGzDecoder::new(capped))
+        Text::Compressed(Box::new(MultiGzDecoder::new(capped)))
     } else {
         Text::Plain(capped)
     };
