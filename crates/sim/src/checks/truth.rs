@@ -333,8 +333,8 @@ impl Truth {
             && (!self.has_api || self.api_listed_in_life)
     }
 
-    /// Whether the pod may end before every source has delivered: its own source has, without it, and another static pod that the
-    /// agent was told of has its name.
+    /// Whether the pod may end before every source has delivered: its own source has, without it, and the agent was told of another
+    /// static pod of its name, which may be gone again while the end goes on.
     pub(super) fn is_replaced(&self, uid: &str) -> bool {
         let Some(pod) = self.pods.get(uid) else {
             return false;
@@ -344,10 +344,10 @@ impl Truth {
             Some(ToldBy::Http) => !self.has_http || self.fetched_in_life,
             Some(ToldBy::Api) | None => false,
         };
-        let mut told = self.told.values().chain(&self.told_by_http);
-        has_delivered
-            && self.told_version(uid).is_none()
-            && told.any(|other| rules::pod_name(other) == pod.name)
+        let mut others = self.pods.iter().filter(|(other, _)| *other != uid);
+        let has_successor =
+            others.any(|(_, other)| other.told_in_life && !other.is_api && other.name == pod.name);
+        has_delivered && self.told_version(uid).is_none() && has_successor
     }
 
     /// How the container ended for good, if it did. An instance that was made after that, as for a changed image, is no life of
