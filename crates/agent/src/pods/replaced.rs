@@ -63,8 +63,10 @@ impl Pods {
         let waits_for_name = self.pods.get(&uid).is_some_and(|entry| is_waiting(&entry.state));
         // The old version may hold the resources or host ports that the new one needs.
         let refused = self.admission.refused.get(&uid);
-        let waits_for_room = refused.is_some_and(|refused| refused.refusal.is_for_now);
-        is_static_pod(pod) && (waits_for_name || waits_for_room || self.admission.heirs.contains_key(&uid))
+        let waits_for_room = refused.is_some_and(|refused| refused.refusal.is_for_now)
+            || self.admission.waiting.contains_key(&uid)
+            || self.admission.heirs.contains_key(&uid);
+        is_static_pod(pod) && (waits_for_name || waits_for_room)
     }
 }
 

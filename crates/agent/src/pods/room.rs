@@ -7,7 +7,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::pod_state::{
-    EndCause, Event, KillRequest, PodFacts, PodState, UpdateKind, effective_grace_seconds, kill_timeout,
+    EndCause, Event, KillRequest, PodFacts, PodState, UpdateKind, kill_timeout,
 };
 use rubelet_lifecycle::status::Eviction;
 use rubelet_model::Timestamp;
@@ -112,14 +112,12 @@ impl Pods {
         if !self.admission.ledger.contains(uid) {
             return;
         }
-        let is_removed = !self.desired.contains_key(uid);
-        let grace_seconds = match (state.ending(), self.pods.get(uid)) {
-            (Some(ending), _) if !ending.restart_requested => ending.grace_seconds,
-            // It terminates as soon as every source has delivered.
-            (None, Some(entry)) if is_removed => {
-                effective_grace_seconds(None, &PodFacts::of(&entry.pod), None)
-            }
-            (_, _) => {
+        let grace_seconds = match state.ending() {
+            Some(ending) if !ending.restart_requested => ending.grace_seconds,
+            // It terminates as soon as every source has delivered, unless its source has it again by then. Its time to end has
+            // not begun, so that it keeps its place.
+            None if !self.desired.contains_key(uid) => return self.admission.ledger.set_terminating(uid),
+            Some(_) | None => {
                 self.admission.has_more_room |= self.admission.ledger.unset_terminating(uid);
                 return;
             }
