@@ -177,9 +177,10 @@ async fn reported(node: &KubeadmNode<'_>) -> Result<BTreeMap<String, Value>> {
         let of_pod = events
             .iter()
             .filter(|event| event.involved_object.uid.as_deref() == Some(pod.uid()));
-        // A machine under load may miss a probe.
+        // A machine under load may miss a probe. Upstream has no record of the resources of containers that it did not start, and tells that it
+        // has applied them, without any change.
         let mut notes: Vec<String> = of_pod
-            .filter(|event| event.reason.as_deref() != Some("Unhealthy"))
+            .filter(|event| !matches!(event.reason.as_deref(), Some("Unhealthy" | "ResizeCompleted")))
             .map(|event| {
                 let reason = event.reason.as_deref().unwrap_or_default();
                 format!("{reason}: {}", event.message.as_deref().unwrap_or_default())
