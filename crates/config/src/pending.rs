@@ -55,7 +55,7 @@ pub struct SettingSupport {
 }
 
 /// Gates whose turning has its effect today.
-const GATES_IN_USE: [Gate; 42] = [
+const GATES_IN_USE: [Gate; 43] = [
     Gate::AllAlpha,
     Gate::AllBeta,
     Gate::AllowDNSOnlyNodeCSR,
@@ -73,6 +73,7 @@ const GATES_IN_USE: [Gate; 42] = [
     Gate::EmptyDirVolumeMode,
     Gate::ExtendWebSocketsToKubelet,
     Gate::HugepageAwareEviction,
+    Gate::InPlacePodLevelResourcesVerticalScaling,
     Gate::KubeletCrashLoopBackOffMax,
     Gate::KubeletEnsureSecretPulledImages,
     Gate::KubeletInUserNamespace,

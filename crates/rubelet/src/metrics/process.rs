@@ -60,7 +60,11 @@ const STABLE_START: Sampled = Sampled::gauge(
     "[ALPHA] When the process started, in seconds since 1970.",
 );
 
-const TASKS: Sampled = Sampled::gauge("rubelet_tasks", &[], "Tasks of the program that are not done.");
+const TASKS: Sampled = Sampled::gauge(
+    "rubelet_tasks",
+    &[],
+    "[ALPHA] Tasks of the program that are not done.",
+);
 
 /// Everything on the node's page.
 pub(super) fn show_process(registry: &Registry) -> prometheus::Result<()> {

@@ -79,7 +79,8 @@ fn volumes_that_nobody_knows_stay() {
     let failure = bed.tear_down("u1").unwrap_err();
     assert_eq!(
         failure.message,
-        "nobody here can take down volume kubernetes.io~csi/pv"
+        "rubelet has no plugin for the volume at /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv: unmount it and remove the \
+         directory, or let upstream's kubelet take it down"
     );
     assert!(bed.files.exists(&foreign));
 }
