@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_model::explanation::PodExplanation;
+use rubelet_model::explanation::{NodeExplanation, PodExplanation};
 use rubelet_model::observation::{PodObservation, PodUid};
 use rubelet_ports::{Clock, Moment, NoAnswer, PodView, PodsToRun, RuntimeError, RuntimeErrorKind, within};
 use serde_json::Value;
@@ -110,6 +110,10 @@ impl PodView for AgentHandle {
 
     async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer> {
         self.ask(Query::Explanations).await
+    }
+
+    async fn node_explanation(&self) -> Result<NodeExplanation, NoAnswer> {
+        self.ask(Query::Node).await
     }
 
     async fn flight_record(&self, uid: &str) -> Result<Option<Value>, NoAnswer> {

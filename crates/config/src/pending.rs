@@ -101,6 +101,37 @@ const GATES_IN_USE: [Gate; 43] = [
     Gate::VolumeBindMountOptions,
 ];
 
+/// Gates that are on by default, and whose features upstream's kubelet has and rubelet does not have yet.
+const GATES_WITHOUT_FEATURE: [Gate; 27] = [
+    Gate::CPUManagerPolicyBetaOptions,
+    Gate::CPUManagerPolicyOptions,
+    Gate::CSIServiceAccountTokenSecrets,
+    Gate::DRAExtendedResource,
+    Gate::DisableCPUQuotaWithExclusiveCPUs,
+    Gate::DynamicResourceAllocation,
+    Gate::GracefulNodeShutdown,
+    Gate::GracefulNodeShutdownBasedOnPodPriority,
+    Gate::InPlacePodLevelResourcesVerticalScaling,
+    Gate::InPlacePodVerticalScaling,
+    Gate::InPlacePodVerticalScalingInitContainers,
+    Gate::KubeletPSI,
+    Gate::KubeletPodResourcesDynamicResources,
+    Gate::KubeletPodResourcesGet,
+    Gate::KubeletPodResourcesListUseActivePods,
+    Gate::KubeletTracing,
+    Gate::MutableCSINodeAllocatableCount,
+    Gate::NativeHistograms,
+    Gate::PodsAPI,
+    Gate::RecoverVolumeExpansionFailure,
+    Gate::ResourceHealthStatus,
+    Gate::ResourceHealthStatusMessage,
+    Gate::SELinuxChangePolicy,
+    Gate::SELinuxMount,
+    Gate::SELinuxMountReadWriteOncePod,
+    Gate::TopologyManagerPolicyBetaOptions,
+    Gate::TopologyManagerPolicyOptions,
+];
+
 /// Every setting and what it does today, for the documentation and the tests.
 #[must_use]
 pub fn pending_table() -> &'static [SettingSupport] {
@@ -111,6 +142,16 @@ pub fn pending_table() -> &'static [SettingSupport] {
 #[must_use]
 pub fn is_in_use(gate: Gate) -> bool {
     GATES_IN_USE.contains(&gate)
+}
+
+/// Whether the gate is on and rubelet has its feature. Gates of other programs have no feature here and count by their default.
+#[must_use]
+pub fn is_effective(gate: Gate, gates: &FeatureGates) -> bool {
+    let is_there = match gate.info().switch.default_value() {
+        true => !GATES_WITHOUT_FEATURE.contains(&gate),
+        false => is_in_use(gate),
+    };
+    gates.enabled(gate) && is_there
 }
 
 /// What is said at start-up about settings without effect.
@@ -130,6 +171,8 @@ pub(crate) fn find(
     let effective = configuration.to_configz();
     let default = defaults.to_configz();
     let mut findings = Findings::default();
+    // One line per feature, in the order of the table.
+    let mut without_effect: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in TABLE {
         if row.support == Support::Works {
             continue;
@@ -147,53 +190,32 @@ pub(crate) fn find(
                 let reason = format!("rubelet does not have {} yet, so {when} is refused", row.feature);
                 findings.problems.push(Problem::new(path, value, reason));
             }
-            (_, setting) => findings.warnings.push(Warning::new(
-                setting.name(),
-                format!(
-                    "rubelet does not have {} yet, so the value has no effect",
-                    row.feature
-                ),
-            )),
+            (_, setting) => match without_effect
+                .iter_mut()
+                .find(|(feature, _)| *feature == row.feature)
+            {
+                Some((_, names)) => names.push(setting.name()),
+                None => without_effect.push((row.feature, vec![setting.name()])),
+            },
         }
     }
-    findings.warnings.extend(gate_warning(gates));
-    findings.warnings.push(summary());
+    let of_settings = without_effect.iter().map(|(feature, names)| {
+        let message = format!("no effect: rubelet does not have {feature} yet");
+        Warning::new(names.join(", "), message)
+    });
+    findings.warnings.extend(of_settings);
+    findings.warnings.extend(gate_warnings(gates));
     findings
 }
 
-fn gate_warning(gates: &FeatureGates) -> Option<Warning> {
-    let turned: Vec<&str> = Gate::all()
+fn gate_warnings(gates: &FeatureGates) -> impl Iterator<Item = Warning> {
+    let turned = Gate::all()
         .iter()
-        .filter(|info| !is_in_use(info.gate) && gates.enabled(info.gate) != info.switch.default_value())
-        .map(|info| info.name)
-        .collect();
-    (!turned.is_empty()).then(|| {
-        let names = turned.join(", ");
-        Warning::new(
-            "featureGates",
-            format!(
-                "rubelet does not have the features behind {names} yet, so turning these gates has no effect"
-            ),
-        )
+        .filter(|info| !is_in_use(info.gate) && gates.enabled(info.gate) != info.switch.default_value());
+    turned.map(|info| {
+        let setting = format!("featureGates.{}", info.name);
+        Warning::new(setting, "no effect: rubelet does not have this feature yet")
     })
-}
-
-/// One line for everything that stands at its default and has no effect all the same.
-fn summary() -> Warning {
-    let mut features: Vec<&str> = TABLE
-        .iter()
-        .filter(|row| row.support != Support::Works)
-        .map(|row| row.feature)
-        .collect();
-    features.sort_unstable();
-    features.dedup();
-    Warning::new(
-        "",
-        format!(
-            "rubelet does not have these yet, so that even their defaults have no effect: {}",
-            features.join("; ")
-        ),
-    )
 }
 
 fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {

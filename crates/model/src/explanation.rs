@@ -36,3 +36,20 @@ pub struct PodExplanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitExplanation>,
 }
+
+/// What concerns all pods of the node, or pods that there are none of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeExplanation {
+    /// What every pod waits for: the runtime, its network, the sources of pods.
+    pub waits_for: Vec<WaitExplanation>,
+    pub manifests: Vec<ManifestExplanation>,
+}
+
+/// A manifest that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ManifestExplanation {
+    pub file: String,
+    pub problem: String,
+}

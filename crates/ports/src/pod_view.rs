@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_model::explanation::PodExplanation;
+use rubelet_model::explanation::{NodeExplanation, PodExplanation};
 use rubelet_model::observation::{PodObservation, PodUid};
 use serde_json::Value;
 use thiserror::Error;
@@ -31,6 +31,11 @@ pub trait PodView: Send + Sync {
 
     /// What each pod waits for, pods that are ending included.
     async fn explanations(&self) -> Result<Vec<PodExplanation>, NoAnswer>;
+
+    /// What the node as a whole waits for, and manifests that cannot be used.
+    async fn node_explanation(&self) -> Result<NodeExplanation, NoAnswer> {
+        Ok(NodeExplanation::default())
+    }
 
     /// The flight record of a pod, ready to be replayed; `None` when the pod is not known.
     async fn flight_record(&self, uid: &str) -> Result<Option<Value>, NoAnswer>;

@@ -1,6 +1,7 @@
 //! The real edges that everybody on the node shares: time, tasks, files, the runtime, and who hears of events.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use rubelet_agent::EventLog;
@@ -16,6 +17,9 @@ use crate::metrics::{self, Registries};
 /// Where the node's own logs are.
 const NODE_LOGS_DIR: &str = "/var/log";
 const JOURNAL_PROGRAM: &str = "journalctl";
+/// How long the last event of a failed start may take.
+const DELIVERY_LIMIT: Duration = Duration::from_secs(2);
+const DELIVERY_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
 pub(crate) struct Edges {
@@ -34,6 +38,8 @@ pub(crate) struct Edges {
     pub(crate) event_log: Arc<EventLog>,
     pub(crate) events: Arc<dyn EventRecorder>,
     pub(crate) node_events: Arc<dyn NodeEventRecorder>,
+    /// Those of them that go to the API server.
+    sent_events: Option<Arc<ApiEvents>>,
     /// Where everybody registers what they count.
     pub(crate) registries: Registries,
 }
@@ -53,6 +59,7 @@ impl Edges {
         let randomness = Arc::new(HostRandomness);
         let event_log = Arc::new(EventLog::new(clock.clone(), node_name.to_owned()));
         let api = api.map(Arc::new);
+        let mut sent_events = None;
         let (events, node_events): (Arc<dyn EventRecorder>, Arc<dyn NodeEventRecorder>) = match &api {
             None => (event_log.clone(), Arc::new(NodeEventLog)),
             Some(api) => {
@@ -64,6 +71,7 @@ impl Edges {
                 };
                 let sent = Arc::new(ApiEvents::start(ports, node_name));
                 metrics::show_events(&registries.node, &sent)?;
+                sent_events = Some(Arc::clone(&sent));
                 (
                     Arc::new(Tee(vec![event_log.clone(), sent.clone()])),
                     Arc::new(NodeTee(vec![Arc::new(NodeEventLog), sent])),
@@ -83,9 +91,32 @@ impl Edges {
             event_log,
             events,
             node_events,
+            sent_events,
             registries,
         };
         Ok((edges, defect))
+    }
+
+    /// Tells the cluster why the node does not start, and waits a moment for that: the process ends next.
+    pub(crate) async fn report_setup_failure(&self, error: &anyhow::Error) {
+        let delivered = || {
+            let figures = self.sent_events.as_ref().map(|sent| sent.figures());
+            figures.map(|figures| figures.sent + figures.failed + figures.dropped + figures.filtered)
+        };
+        let before = delivered();
+        self.node_events.record_node(NodeEvent {
+            event_type: EventType::Warning,
+            reason: "KubeletSetupFailed".into(),
+            message: format!("{error:#}"),
+            node_uid: None,
+        });
+        let sent = async {
+            while before.is_some() && delivered() == before {
+                tokio::time::sleep(DELIVERY_INTERVAL).await;
+            }
+        };
+        // An API server that does not answer is no reason to stay.
+        let _ = tokio::time::timeout(DELIVERY_LIMIT, sent).await;
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rubelet_agent::AgentSettings;
 use rubelet_certificates::CertificateHandle;
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
@@ -105,7 +106,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
     let watchdog_interval = watchdog_interval_from_environment().context("configure the watchdog")?;
     let service_manager = Arc::new(ServiceManager::from_environment().context("read NOTIFY_SOCKET")?);
 
-    let mut started = tokio::select! {
+    let started = tokio::select! {
         biased;
         // The process ends now, so that whatever the start-up has begun ends with it; no pod was touched yet.
         signal = signals.next() => {
@@ -114,12 +115,18 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
         }
         started = start(&settings, cgroup) => started?,
     };
+    let Started {
+        mut running,
+        mut defects,
+        lock,
+        contention,
+    } = started;
     service_manager
         .ready()
         .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
     tracing::info!("Rubelet is ready");
 
-    let health = move || started.health.sync_loop_health();
+    let health = move || running.health.sync_loop_health();
     let notified = Arc::clone(&service_manager);
     let keep_alive = tokio::spawn(watchdog::serve(watchdog_interval, health, move || {
         notified.alive()
@@ -127,44 +134,50 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
     let reason = tokio::select! {
         biased;
         signal = signals.next() => signal,
-        () = contended(started.contention) => "lock file contention",
-        Some(defect) = started.fatal.recv() => bail!("a defect in rubelet ends it: {defect}"),
-        Some(defect) = started.defects.recv() => bail!("a defect in rubelet ends it: {defect}"),
-        defect = node_failed(started.node.as_ref()) => bail!("a defect in rubelet's node object ends it: {defect}"),
-        defect = started.server.failed() => bail!("a defect in rubelet's HTTP server ends it: {defect}"),
+        () = contended(contention) => "lock file contention",
+        Some(defect) = running.fatal.recv() => bail!("a defect in rubelet ends it: {defect}"),
+        Some(defect) = defects.recv() => bail!("a defect in rubelet ends it: {defect}"),
+        defect = node_failed(running.node.as_ref()) => bail!("a defect in rubelet's node object ends it: {defect}"),
+        defect = running.server.failed() => bail!("a defect in rubelet's HTTP server ends it: {defect}"),
     };
     tracing::info!(reason, deadline_s = DRAIN_DEADLINE.as_secs(), "Rubelet stops");
     service_manager
         .stopping()
         .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
     keep_alive.abort();
-    drop(started.image_garbage);
-    let rotation = started.rotation;
+    drop(running.image_garbage);
+    let rotation = running.rotation;
     let last_rotations = async {
         if let Some(rotation) = rotation {
             rotation.stop().await;
         }
     };
     // With the server goes the last handle of the agent, which ends then; its pods go on.
-    let work = async { tokio::join!(keep_alive, started.server.stop(), last_rotations) };
+    let work = async { tokio::join!(keep_alive, running.server.stop(), last_rotations) };
     match drain(work, signals.next(), DRAIN_DEADLINE).await {
         Drained::InTime => {}
         Drained::TooLate => tracing::warn!("The drain deadline has passed; what is under way is left behind"),
         Drained::Interrupted(signal) => bail!("a second signal ({signal}) ends rubelet at once"),
     }
-    drop(started.lock);
+    drop(lock);
     tracing::info!("Rubelet has stopped");
     Ok(())
 }
 
 struct Started {
+    running: Running,
+    /// Why the parts around the agent cannot go on.
+    defects: mpsc::Receiver<String>,
+    lock: Option<LockFile>,
+    contention: Option<oneshot::Receiver<()>>,
+}
+
+struct Running {
     server: ServerHandle,
     /// Says whether the sync loop turns.
     health: Arc<dyn PodView>,
     /// Why the agent cannot go on.
     fatal: mpsc::Receiver<String>,
-    /// Why the parts around the agent cannot.
-    defects: mpsc::Receiver<String>,
     /// On a node of a cluster.
     node: Option<NodeHandle>,
     /// Kept for what they know of expiry.
@@ -173,8 +186,6 @@ struct Started {
     rotation: Option<RotationHandle>,
     /// Ends with it.
     image_garbage: GarbageHandle,
-    lock: Option<LockFile>,
-    contention: Option<oneshot::Receiver<()>>,
 }
 
 async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Started> {
@@ -219,32 +230,55 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     let api = cluster::api_server(settings, &registries)?;
     let (edges, defects) = Edges::new(&name, &cri, api, registries)?;
     cgroups::tell_of_volumes_in_swap(&machine, edges.node_events.as_ref());
-    let client_certificate = certificates::keep_client(settings, &name, &edges)?;
-    let issued = certificates::issued_serving_certificate(settings, &edges);
+    let running = match start_node(settings, &found, agent_settings, &edges).await {
+        Ok(running) => running,
+        Err(error) => {
+            edges.report_setup_failure(&error).await;
+            return Err(error);
+        }
+    };
+    Ok(Started {
+        running,
+        defects,
+        lock,
+        contention,
+    })
+}
+
+/// Everything behind the edges. What fails here is an event of the node.
+async fn start_node(
+    settings: &Arc<Settings>,
+    found: &NodeFound<'_>,
+    agent_settings: AgentSettings,
+    edges: &Edges,
+) -> Result<Running> {
+    let (name, cgroup, configuration) = (found.name, found.cgroup, settings.configuration());
+    let client_certificate = certificates::keep_client(settings, name, edges)?;
+    let issued = certificates::issued_serving_certificate(settings, edges);
     // A node whose ports or root directory another one has must not touch a pod.
     let server = Server::listen(ListenOptions {
         settings: Arc::clone(settings),
-        node_name: name.clone(),
+        node_name: name.to_owned(),
         files: edges.files.clone(),
         reviewer: edges.api.clone().map(|api| api as Arc<dyn Reviewer>),
         certificate: issued.clone(),
     });
     let server = server.await.context("serve the node's HTTP API")?;
-    let cgroups = cgroups::start(settings, &found, &agent_settings.node, &edges).await?;
+    let cgroups = cgroups::start(settings, found, &agent_settings.node, edges).await?;
     if let Some(adjustment) = configuration.oom_score_adj {
         let keeping = cgroups::keep_oom_score(adjustment);
         edges.vital.spawn("OOM score", Box::pin(keeping));
     }
-    let pressure = pressure::watch_node(settings, &found, &agent_settings, &edges)?;
+    let pressure = pressure::watch_node(settings, found, &agent_settings, edges)?;
     let findings = Findings::new(pressure.clone());
-    let node = node_settings::of(settings, &found, &agent_settings)?;
+    let node = node_settings::of(settings, found, &agent_settings)?;
     let addresses = node.addresses.clone();
-    let membership = cluster::join(settings, &agent_settings, node, &edges, findings.inputs)?;
+    let membership = cluster::join(settings, &agent_settings, node, edges, findings.inputs)?;
     let joined = membership.as_ref();
     let serving_certificate = match (issued, joined) {
         (Some(issued), Some(joined)) => {
             let object = joined.node.object();
-            certificates::keep_serving(settings, &name, &edges, issued, object)?
+            certificates::keep_serving(settings, name, edges, issued, object)?
         }
         (Some(_), None) | (None, _) => None,
     };
@@ -252,22 +286,22 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     let registry = &edges.registries.node;
     let (client, serving) = &certificates;
     metrics::show_certificates(registry, &edges.clock, client.as_ref(), serving.as_ref())?;
-    let images = NodeImages::new(settings, &edges, &agent_settings, joined, registry)?;
+    let images = NodeImages::new(settings, edges, &agent_settings, joined, registry)?;
     let object = joined.map(|joined| joined.node.object());
     let given = Given {
         cgroups,
-        host_ips: Arc::new(network::host_ips(&edges, addresses, &name, object)),
+        host_ips: Arc::new(network::host_ips(edges, addresses, name, object)),
         pressure,
         images: images.provider(),
     };
-    let ports = agent::ports(settings, &edges, &agent_settings, joined, given)?;
+    let ports = agent::ports(settings, edges, &agent_settings, joined, given)?;
     network::keep_helper_chains(settings, &ports);
     let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
     let telling = cluster::tell_of_runtime(agent.runtime_health(), findings.runtime);
     edges.vital.spawn("state of the runtime", Box::pin(telling));
     let node_object = joined.map(|joined| joined.node.object());
-    let image_garbage = images.keep_collected(settings, &edges, &agent, cgroup, node_object)?;
-    let rotation = logs::keep_rotated(settings, &edges, Arc::new(agent.clone()))?;
+    let image_garbage = images.keep_collected(settings, edges, &agent, cgroup, node_object)?;
+    let rotation = logs::keep_rotated(settings, edges, Arc::new(agent.clone()))?;
     let events = edges.event_log.clone();
     let registries = &edges.registries;
     let server_metrics = ServerMetrics::register(&registries.node, &registries.health_checks)
@@ -278,7 +312,7 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     };
     let pods: Arc<dyn PodView> = Arc::new(agent.with_events(move || events.snapshot()));
     let server = server.serve(ServeOptions {
-        cgroup_driver: driver,
+        cgroup_driver: found.cgroup_driver.to_owned(),
         pods: Arc::clone(&pods),
         runtime: edges.cri.clone(),
         clock: edges.clock.clone(),
@@ -289,17 +323,14 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
         metrics_pages: Arc::new(pages),
         cpu_profiler: cpu_profiler(),
     });
-    Ok(Started {
+    Ok(Running {
         server,
         health: pods,
         fatal,
-        defects,
         node: membership.map(|membership| membership.node),
         _certificates: certificates,
         rotation,
         image_garbage,
-        lock,
-        contention,
     })
 }
 

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use rubelet_model::explanation::PodExplanation;
+use rubelet_model::explanation::{NodeExplanation, PodExplanation};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -65,7 +65,14 @@ fn answer(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
             if arguments.json {
                 return write_json(out, &Value::Array(told));
             }
-            table::write_pods(out, &pods)
+            // A rubelet from before this question does not know it.
+            let node = ask("/node").and_then(|node| Ok(NodeExplanation::deserialize(&node)?));
+            let mut node = node.unwrap_or_default();
+            if wanted.is_some() {
+                node.manifests.clear();
+            }
+            table::write_pods(out, &pods)?;
+            table::write_node(out, &node)
         }
     }
 }

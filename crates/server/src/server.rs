@@ -278,8 +278,11 @@ impl Parts {
 
     /// The ports of the API itself.
     fn serve(&self, tasks: &mut JoinSet<()>, ports: Ports, greeter: Tls) {
-        let address = |listener: &TcpListener| listener.local_addr().ok();
-        tracing::info!(address = ?address(&ports.tls), "The API answers");
+        let address = |listener: &TcpListener| match listener.local_addr() {
+            Ok(address) => address.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::info!(address = address(&ports.tls), "The API answers");
         let stopping = self.stopping.clone();
         tasks.spawn(accept_connections(
             "api",
@@ -289,7 +292,7 @@ impl Parts {
             stopping,
         ));
         if let Some(listener) = ports.read_only {
-            tracing::info!(address = ?address(&listener), "The read-only port answers");
+            tracing::info!(address = address(&listener), "The read-only port answers");
             let mut api = self.api(Paths::read_only(), None, &Check::ALL);
             api.counted = Some(CountedPort::ReadOnly);
             let api = Plain(Arc::new(api));

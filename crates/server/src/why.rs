@@ -138,7 +138,7 @@ impl Handler for WhyApi {
         pace.admitted();
         let path = request.uri().path();
         let uid = path.strip_prefix("/flight/");
-        if !matches!(path, "/why" | "/events") && uid.is_none() {
+        if !matches!(path, "/why" | "/node" | "/events") && uid.is_none() {
             return unknown_path();
         }
         if request.method() != Method::GET {
@@ -155,6 +155,7 @@ impl Handler for WhyApi {
                 Ok(Some(record)) => Ok(encode(&record)),
                 Err(error) => Err(error),
             },
+            ("/node", None) => self.pods.node_explanation().await.map(|node| encode(&node)),
             ("/events", None) => self.pods.events().await.map(|events| encode(&events)),
             _ => self
                 .pods

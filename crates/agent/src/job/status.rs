@@ -4,6 +4,7 @@
 //! empty.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -13,6 +14,7 @@ use rubelet_lifecycle::status::{
     Termination, derive_status, finished_status, generate_status, phase_of, pod_resources, settle,
 };
 use rubelet_model::observation::PodObservation;
+use rubelet_ports::PodEvent;
 
 use super::{PodJob, Progress};
 use crate::metrics::container_type;
@@ -36,6 +38,7 @@ impl PodJob {
         // Without an API server upstream shows no addresses of the node either.
         let has_api = self.shared.ports.api.is_some();
         let host_ips = if has_api { self.host_ips() } else { Vec::new() };
+        self.check_host_ip_family(&host_ips);
         let mut inputs = StatusInputs {
             pod: &self.pod,
             observation,
@@ -56,11 +59,7 @@ impl PodJob {
             },
             node: NodeFacts {
                 host_ips: &host_ips,
-                prefers_ipv6: settings
-                    .node
-                    .node_ips
-                    .first()
-                    .is_some_and(std::net::IpAddr::is_ipv6),
+                prefers_ipv6: settings.node.node_ips.first().is_some_and(IpAddr::is_ipv6),
             },
             gates: settings.status_gates,
             now: self.now(),
@@ -107,6 +106,26 @@ impl PodJob {
         }
         self.work.status = Some(status);
         phase
+    }
+
+    /// A node whose addresses have another family than before is most often one whose cloud provider sees it otherwise.
+    fn check_host_ip_family(&self, host_ips: &[IpAddr]) {
+        let shown = self.work.status.as_ref().or(self.pod.status.as_ref());
+        let before = shown.and_then(|status| status.host_ip.as_deref()?.parse::<IpAddr>().ok());
+        let (Some(before), Some(now)) = (before, host_ips.first()) else {
+            return;
+        };
+        if before.is_ipv4() == now.is_ipv4() {
+            return;
+        }
+        let family = |ip: &IpAddr| if ip.is_ipv4() { "4" } else { "6" };
+        let message = format!(
+            "Kubelet detected an IPv{} node IP ({before}), but the cloud provider selected an IPv{} node IP ({now}); \
+             pass an explicit `--node-ip` to kubelet to fix this.",
+            family(&before),
+            family(now)
+        );
+        self.record(PodEvent::warning("HostIPsIPFamilyMismatch", message));
     }
 
     fn count_ends(&self, ends: &[Termination]) {

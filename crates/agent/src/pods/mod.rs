@@ -10,6 +10,7 @@ mod entry;
 mod explain;
 mod housekeeping;
 mod kills;
+mod node_waits;
 mod outside;
 mod probes;
 mod query;
@@ -117,6 +118,7 @@ pub(crate) struct Pods {
     are_fates_stale: bool,
     /// Sandboxes that the garbage collector cannot remove.
     stuck_sandboxes: watch::Receiver<StuckById>,
+    node_waits: node_waits::NodeWaits,
     /// A pod with a network of its own was seen to start.
     has_network_pod_started: bool,
 }
@@ -154,7 +156,9 @@ impl Pods {
             collect_garbage(Arc::clone(&shared), scopes, fates_receiver, stuck),
         );
         let sources_ready = merger.seen_all();
+        let node_waits = node_waits::NodeWaits::new(shared.ports.clock.now());
         let mut pods = Self {
+            node_waits,
             shared,
             supervisor,
             merger,
@@ -229,7 +233,11 @@ impl Pods {
                     None => return,
                 },
                 Ok(()) = health.changed() => {
-                    let is_ready = health.borrow_and_update().runtime_problem.is_none();
+                    let is_ready = {
+                        let health = health.borrow_and_update();
+                        self.node_waits.set_health(&health, clock.now());
+                        health.runtime_problem.is_none()
+                    };
                     if is_ready {
                         self.judge_waiting();
                         self.runtime_is_back();
@@ -254,6 +262,7 @@ impl Pods {
         let now = self.now();
         if set.source == Source::File {
             self.spared.set_files(std::mem::take(&mut set.never_good));
+            self.node_waits.unusable = std::mem::take(&mut set.unusable);
             self.are_fates_stale = true;
         }
         if set.source == Source::Api {
@@ -303,6 +312,7 @@ impl Pods {
             PodChange::Update(pod) | PodChange::Delete(pod) => {
                 let uid = uid_of(&pod);
                 self.count_shown_start(&uid, &pod);
+                self.check_declared_features(&uid, &pod);
                 self.wanted(&uid, pod, UpdateKind::Update);
             }
             PodChange::Reconcile(pod) => {

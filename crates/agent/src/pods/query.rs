@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_model::explanation::PodExplanation;
+use rubelet_model::explanation::{NodeExplanation, PodExplanation};
 use rubelet_model::observation::PodUid;
 use tokio::sync::oneshot;
 
@@ -15,6 +15,7 @@ use crate::recorder::Record;
 pub(crate) enum Query {
     Pods(oneshot::Sender<Vec<Arc<Pod>>>),
     Explanations(oneshot::Sender<Vec<PodExplanation>>),
+    Node(oneshot::Sender<NodeExplanation>),
     Record(PodUid, oneshot::Sender<Option<Box<Record>>>),
     ToRun(oneshot::Sender<Option<Vec<Arc<Pod>>>>),
     /// How many entries each table has.
@@ -32,6 +33,9 @@ impl Pods {
             }
             Query::Explanations(reply) => {
                 let _ = reply.send(self.explanations());
+            }
+            Query::Node(reply) => {
+                let _ = reply.send(self.node_explanation());
             }
             Query::ToRun(reply) => {
                 let _ = reply.send(self.pods_to_run());

@@ -12,6 +12,7 @@ use rubelet_lifecycle::pod_state::{PodFacts, PodState, UpdateKind};
 use rubelet_lifecycle::status::{Settling, StatusBase, is_static_pod, readiness_is_stale, settle};
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{PodEvent, PodReport};
+use rubelet_resources::admission::capabilities::missing_for_update;
 
 use super::Pods;
 use super::entry::{Entry, Refused};
@@ -147,6 +148,19 @@ impl Pods {
         } else {
             self.show_and_report(uid);
         }
+    }
+
+    /// A change of the pod that needs a feature which this node does not declare.
+    pub(super) fn check_declared_features(&self, uid: &PodUid, pod: &Pod) {
+        let old = self.desired.get(uid);
+        let missing = old.map_or_else(Vec::new, |old| missing_for_update(old, pod));
+        if missing.is_empty() || !self.shared.settings.admission.features.declared {
+            return;
+        }
+        let missing = missing.join(", ");
+        let message = format!("Pod requires node features that are not available: {missing}");
+        let event = PodEvent::warning("FailedNodeDeclaredFeaturesCheck", message);
+        self.shared.ports.events.record(pod, event);
     }
 
     /// A pod's resources were changed in place.

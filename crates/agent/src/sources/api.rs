@@ -206,6 +206,7 @@ impl ApiActor {
             pods: pods.into_iter().map(with_spec).collect(),
             is_complete: true,
             never_good: Vec::new(),
+            unusable: Vec::new(),
             unreadable,
         };
         self.output.send(set).await.is_ok()

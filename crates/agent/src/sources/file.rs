@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::explanation::ManifestExplanation;
 use rubelet_ports::{Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, Moment, Removal};
 use tokio::sync::mpsc;
 
@@ -45,6 +46,8 @@ pub(super) struct FileActor {
     /// Files that were never good, by the last look and by the last set.
     never_good: Vec<PathBuf>,
     sent_never_good: Vec<PathBuf>,
+    unusable: Vec<ManifestExplanation>,
+    sent_unusable: Vec<ManifestExplanation>,
     /// Pods whose file was taken away since a set was sent. If it is there again, its pod begins anew.
     taken_away: BTreeSet<String>,
     /// Something could not be read at this look, and what it held before is not known either.
@@ -78,6 +81,8 @@ impl FileActor {
             sent_complete: false,
             never_good: Vec::new(),
             sent_never_good: Vec::new(),
+            unusable: Vec::new(),
+            sent_unusable: Vec::new(),
             taken_away: BTreeSet::new(),
             is_in_the_dark: false,
             copies: BTreeSet::new(),
@@ -208,7 +213,9 @@ impl FileActor {
             sent.len() == pods.len() && sent.iter().zip(&pods).all(|(a, b)| Arc::ptr_eq(a, b))
         });
         let is_complete = !self.is_in_the_dark;
-        let is_known = is_complete == self.sent_complete && self.never_good == self.sent_never_good;
+        let is_known = is_complete == self.sent_complete
+            && self.never_good == self.sent_never_good
+            && self.unusable == self.sent_unusable;
         if is_same && is_known {
             return true;
         }
@@ -234,6 +241,7 @@ impl FileActor {
         self.sent = Some(pods.clone());
         self.sent_complete = is_complete;
         self.sent_never_good.clone_from(&self.never_good);
+        self.sent_unusable.clone_from(&self.unusable);
         self.send(pods, is_complete).await
     }
 
@@ -243,6 +251,7 @@ impl FileActor {
             pods,
             is_complete,
             never_good: self.never_good.clone(),
+            unusable: self.unusable.clone(),
             unreadable: Vec::new(),
         };
         self.output.send(set).await.is_ok()
@@ -275,6 +284,7 @@ impl FileActor {
         self.look_again = outcome.look_again;
         outcome.lines.iter().for_each(log);
         self.never_good = outcome.never_good;
+        self.unusable = outcome.unusable;
         // Whatever is missing in the first set counts as not wanted, and its containers are stopped: so that set waits for
         // files that somebody writes just now.
         let is_too_early = self.sent.is_none() && outcome.is_unsettled;

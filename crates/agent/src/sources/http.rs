@@ -126,6 +126,7 @@ impl HttpActor {
             pods,
             is_complete: true,
             never_good: Vec::new(),
+            unusable: Vec::new(),
             unreadable: Vec::new(),
         };
         let _ = self.output.send(set).await;

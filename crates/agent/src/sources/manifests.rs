@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_manifest::read_file;
+use rubelet_model::explanation::ManifestExplanation;
 use rubelet_ports::Moment;
 use sha2::{Digest as _, Sha256};
 
@@ -59,6 +60,8 @@ pub(super) struct Outcome {
     pub(super) is_unsettled: bool,
     /// Files that were read and never held a pod that may run.
     pub(super) never_good: Vec<PathBuf>,
+    /// Files that cannot be used now, and why, after the time that their authors have to finish them.
+    pub(super) unusable: Vec<ManifestExplanation>,
     pub(super) lines: Vec<Line>,
 }
 
@@ -93,6 +96,20 @@ struct Problem {
     /// When there was first something to say that was not said yet.
     since: Moment,
     changed: Moment,
+}
+
+impl Problem {
+    /// Until then its author may still be writing.
+    fn settled(&self) -> Moment {
+        self.changed.plus(SETTLE).min(self.since.plus(RESTLESS))
+    }
+}
+
+fn manifest_explanation(path: &Path, problem: &str) -> ManifestExplanation {
+    ManifestExplanation {
+        file: path.display().to_string(),
+        problem: problem.to_owned(),
+    }
 }
 
 impl Manifests {
@@ -215,19 +232,26 @@ impl Manifests {
                 pods.push(Arc::clone(pod));
             }
         }
-        self.tell_doubles(now);
+        let mut unusable = self.tell_doubles(now);
+        let bad = self.files.iter().filter_map(|(path, file)| {
+            let problem = file.problem.as_ref().filter(|problem| now >= problem.settled())?;
+            Some(manifest_explanation(path, &problem.text))
+        });
+        unusable.extend(bad);
         let never_good = self.files.iter().filter(|(_, file)| file.was_never_good());
         Outcome {
             pods,
             look_again,
             is_unsettled,
             never_good: never_good.map(|(path, _)| path.clone()).collect(),
+            unusable,
             lines: std::mem::take(&mut self.lines),
         }
     }
 
     /// Of two files with one pod's name only the first counts; the other one's author hears of it.
-    fn tell_doubles(&mut self, now: Moment) {
+    fn tell_doubles(&mut self, now: Moment) -> Vec<ManifestExplanation> {
+        let mut unused = Vec::new();
         let mut names: BTreeMap<(Option<String>, Option<String>), PathBuf> = BTreeMap::new();
         for (path, file) in &mut self.files {
             let Some(pod) = &file.good else { continue };
@@ -237,18 +261,23 @@ impl Manifests {
                 file.is_double_told = false;
                 continue;
             };
-            let is_settled = now >= file.good_since.plus(SETTLE);
-            if is_settled && !std::mem::replace(&mut file.is_double_told, true) {
+            if now < file.good_since.plus(SETTLE) {
+                continue;
+            }
+            let text = format!(
+                "metadata.name: {} has a pod of the same name, which counts; no pod runs from this file",
+                first.display()
+            );
+            unused.push(manifest_explanation(path, &text));
+            if !std::mem::replace(&mut file.is_double_told, true) {
                 self.lines.push(Line {
                     path: path.clone(),
-                    text: format!(
-                        "metadata.name: {} has a pod of the same name, which counts; no pod runs from this file",
-                        first.display()
-                    ),
+                    text,
                     is_trouble: true,
                 });
             }
         }
+        unused
     }
 
     /// Whether another file has had a pod of the same name for longer: tools that write a new file beside the old one and
@@ -315,7 +344,7 @@ impl Manifest {
         let Some(problem) = &self.problem else {
             return Ok(None);
         };
-        let settled = problem.changed.plus(SETTLE).min(problem.since.plus(RESTLESS));
+        let settled = problem.settled();
         if now < settled {
             return Err(settled);
         }

@@ -117,6 +117,11 @@ impl Merger {
         self.seen.is_superset(&self.registered)
     }
 
+    /// The registered sources that have not delivered a complete set yet.
+    pub fn missing(&self) -> impl Iterator<Item = Source> {
+        self.registered.difference(&self.seen).copied()
+    }
+
     /// Whether it is known which pods this source wants: it has delivered a complete set, or it is not configured and wants none.
     #[must_use]
     pub fn has_delivered(&self, source: Source) -> bool {
@@ -135,6 +140,7 @@ impl Merger {
             pods,
             is_complete,
             never_good: _,
+            unusable: _,
             unreadable: _,
         } = set;
         if is_complete {

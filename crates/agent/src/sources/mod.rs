@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use rubelet_model::explanation::ManifestExplanation;
 use rubelet_ports::api::PodReader;
 use rubelet_ports::{Clock, FileReader, HttpFetcher, PodReporter};
 use tokio::sync::{mpsc, watch};
@@ -73,6 +74,8 @@ pub struct SourceSet {
     pub is_complete: bool,
     /// Files that were never good since the source began. An earlier life may have a pod of one.
     pub never_good: Vec<PathBuf>,
+    /// Files that cannot be used now, and why.
+    pub unusable: Vec<ManifestExplanation>,
     /// Pods that the source has and that cannot be decoded; they have no `spec`.
     pub unreadable: Vec<Arc<Pod>>,
 }

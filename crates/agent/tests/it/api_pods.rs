@@ -401,6 +401,26 @@ fn what_others_say_stays_and_counts() {
 }
 
 #[test]
+fn a_change_that_needs_a_missing_feature_is_an_event() {
+    let mut bed = Bed::in_cluster();
+    bed.kill();
+    bed.settings.admission.features.declared = true;
+    bed.start();
+    let amounts = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    bed.create_and_wait(&ApiPod::new("web", &[]).spec("resources", amounts("100m")));
+    let resized = ApiPod::new("web", &[])
+        .spec("resources", amounts("200m"))
+        .object();
+    bed.api().change("uid-web", |pod| pod.spec = resized.spec.clone());
+    let told = |bed: &Bed| bed.api_events("web", "FailedNodeDeclaredFeaturesCheck");
+    bed.wait("it is told", SOON, |bed| !told(bed).is_empty());
+    assert_eq!(
+        told(&bed)[0].message,
+        "Pod requires node features that are not available: InPlacePodLevelResourcesVerticalScaling"
+    );
+}
+
+#[test]
 fn resources_are_not_changed_in_place() {
     let mut bed = Bed::in_cluster();
     let pod = ApiPod::new("web", &[]).container("resources", json!({"requests": {"cpu": "100m"}}));

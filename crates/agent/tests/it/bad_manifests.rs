@@ -92,3 +92,46 @@ fn a_bad_manifest_keeps_nobody_whom_this_life_knows_or_replaces() {
     });
     assert_eq!(stops(&bed, "bad"), 0, "{}", bed.trace());
 }
+
+#[test]
+fn what_cannot_be_used_and_what_all_pods_wait_for_is_explained() {
+    let mut bed = Bed::new();
+    bed.add_http_source();
+    bed.start();
+    let waits = |bed: &mut Bed| {
+        let waits = bed.node_explanation().waits_for.into_iter();
+        waits.map(|wait| wait.what).collect::<Vec<_>>()
+    };
+    bed.wait("only the second source is waited for", SOON, |bed| {
+        waits(bed) == ["pods from staticPodURL (until then no pod is removed)"]
+    });
+    let (web, twin) = (PodText::new("web", &[]), PodText::new("web", &[]));
+    let twin = PodText {
+        file: "twin.json".to_owned(),
+        uid: "uid-twin".to_owned(),
+        ..twin
+    };
+    bed.put_and_wait(&web);
+    assert!(bed.node_explanation().manifests.is_empty());
+    bed.files.place(&web.path(), BAD);
+    let problem_of = |bed: &mut Bed, path: &std::path::Path| {
+        let path = path.display().to_string();
+        let manifests = bed.node_explanation().manifests.into_iter();
+        let mut found = manifests.filter(|manifest| manifest.file == path);
+        found.next().map(|manifest| manifest.problem)
+    };
+    bed.wait("the file is named", seconds(30), |bed| {
+        problem_of(bed, &web.path()).is_some_and(|problem| !problem.is_empty())
+    });
+    bed.put(&web);
+    bed.put(&twin);
+    bed.wait("the second pod of one name is named", seconds(30), |bed| {
+        let problems = [problem_of(bed, &web.path()), problem_of(bed, &twin.path())];
+        let mut problems = problems.into_iter().flatten();
+        problems.next().is_some_and(|text| text.contains("same name")) && problems.next().is_none()
+    });
+    bed.remove(&twin);
+    bed.wait("every file is good", seconds(30), |bed| {
+        bed.node_explanation().manifests.is_empty()
+    });
+}

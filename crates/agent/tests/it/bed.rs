@@ -14,7 +14,7 @@ use prometheus::Registry;
 use rubelet_agent::settings::HttpSource;
 use rubelet_agent::{AgentHandle, AgentMetrics, AgentPorts, AgentSettings, NodeNow};
 use rubelet_images::{Images, ImagesSettings};
-use rubelet_model::explanation::{PodExplanation, WaitExplanation};
+use rubelet_model::explanation::{NodeExplanation, PodExplanation, WaitExplanation};
 use rubelet_ports::api::PodReader;
 use rubelet_ports::{
     Clock, EventRecorder, FileError, MemoryKills, NoPodCgroups, NoReporter, NodeEvent, NodeEventRecorder,
@@ -428,6 +428,11 @@ impl Bed {
 
     pub(crate) fn explanations(&mut self) -> Vec<PodExplanation> {
         self.ask(|handle| async move { handle.explanations().await }.boxed())
+            .expect("the agent answers")
+    }
+
+    pub(crate) fn node_explanation(&mut self) -> NodeExplanation {
+        self.ask(|handle| async move { handle.node_explanation().await }.boxed())
             .expect("the agent answers")
     }
 

@@ -46,7 +46,7 @@ fn addresses_follow_the_node() {
     bed.node.host_ips = addresses.clone();
     bed.start();
     let host = json!([{"name": "HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIPs"}}}]);
-    let web = ApiPod::new("web", &["runs=20000:1,forever"]);
+    let web = ApiPod::new("web", &["runs=20000:1,20000:1,forever"]);
     bed.create(&web.container("env", host).spec("hostNetwork", json!(true)));
     bed.wait("it is told that there is none", SOON, |bed| {
         bed.waiting_reason("uid-web").0 == "CreateContainerConfigError"
@@ -75,6 +75,19 @@ fn addresses_follow_the_node() {
         all(status.host_ips.map(|ips| ips.len()));
         all(status.pod_ips.map(|ips| ips.len()));
     }
+    let mismatches = |bed: &Bed| bed.api_events("web", "HostIPsIPFamilyMismatch");
+    assert!(mismatches(&bed).is_empty());
+    addresses.set(&["fd00::2"]);
+    bed.wait("the other family is shown", Duration::from_secs(120), |bed| {
+        bed.api_status("uid-web").host_ip.as_deref() == Some("fd00::2")
+    });
+    let told = mismatches(&bed);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(
+        told[0].message,
+        "Kubelet detected an IPv4 node IP (10.0.0.2), but the cloud provider selected an IPv6 node IP (fd00::2); \
+         pass an explicit `--node-ip` to kubelet to fix this."
+    );
 }
 
 #[test]
@@ -125,7 +138,7 @@ fn the_handler_of_mounts_is_known_again_after_a_restart() {
     let mut bed = Bed::in_cluster();
     put_class(&bed, "sandboxed", "kata");
     let mount = json!({"name": "v", "mountPath": "/v", "readOnly": true, "recursiveReadOnly": "IfPossible"});
-    let pod = ApiPod::new("web", &["runs=20000:1,forever"])
+    let pod = ApiPod::new("web", &["runs=20000:1,20000:1,forever"])
         .spec("runtimeClassName", json!("sandboxed"))
         .spec("volumes", json!([{"name": "v", "emptyDir": {}}]))
         .container("volumeMounts", json!([mount]));

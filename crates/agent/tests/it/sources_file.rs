@@ -151,9 +151,9 @@ async fn a_file_that_goes_bad_keeps_its_last_good_pod() {
     })
     .await;
     fs::write(dir.path().join("b.yaml"), manifest("db", "i")).unwrap();
-    assert_eq!(scene.next().await, ["web-node i", "db-node i"]);
+    scene.until(&["web-node i", "db-node i"]).await;
     fs::remove_file(&path).unwrap();
-    assert_eq!(scene.next().await, ["db-node i"]);
+    scene.until(&["db-node i"]).await;
 }
 
 #[tokio::test]

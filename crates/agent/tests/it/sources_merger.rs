@@ -45,6 +45,7 @@ fn set(source: Source, pods: &[Pod]) -> SourceSet {
         pods: pods.iter().cloned().map(Arc::new).collect(),
         is_complete: true,
         never_good: Vec::new(),
+        unusable: Vec::new(),
         unreadable: Vec::new(),
     }
 }

@@ -208,6 +208,47 @@ impl FeatureTerms {
     }
 }
 
+/// Features that a change of a pod needs: all are of resizes in place, which rubelet does not declare.
+pub fn missing_for_update(old: &Pod, new: &Pod) -> Vec<&'static str> {
+    let (Some(old), Some(new)) = (&old.spec, &new.spec) else {
+        return Vec::new();
+    };
+    let needs = [
+        (
+            "InPlacePodLevelResourcesVerticalScaling",
+            old.resources != new.resources,
+        ),
+        (
+            "InPlacePodVerticalScalingInitContainers",
+            resizes_init_container(old, new),
+        ),
+        (
+            "InPlacePodVerticalScalingMemoryBackedVolumes",
+            resizes_memory_volume(old, new),
+        ),
+    ];
+    let needs = needs.into_iter().filter(|(_, is_needed)| *is_needed);
+    needs.map(|(name, _)| name).collect()
+}
+
+fn resizes_init_container(old: &PodSpec, new: &PodSpec) -> bool {
+    let (old, new) = (old.init_containers.iter(), new.init_containers.iter());
+    let mut pairs = old.flatten().zip(new.flatten());
+    pairs.any(|(old, new)| old.restart_policy.as_deref() != Some("Always") && old.resources != new.resources)
+}
+
+fn resizes_memory_volume(old: &PodSpec, new: &PodSpec) -> bool {
+    let (old, new) = (old.volumes.iter(), new.volumes.iter());
+    let mut pairs = old.flatten().zip(new.flatten());
+    pairs.any(|(old, new)| {
+        let limits = old.empty_dir.as_ref().zip(new.empty_dir.as_ref());
+        old.name == new.name
+            && limits.is_some_and(|(old, new)| {
+                new.medium.as_deref() == Some("Memory") && old.size_limit != new.size_limit
+            })
+    })
+}
+
 /// Features that the pod needs and the node does not declare.
 pub fn features_refusal(pod: &Pod, terms: FeatureTerms, runtime: RuntimeFeatures) -> Option<Refusal> {
     let needs = features(pod, terms, runtime);

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use rubelet_model::Pressure;
 use rubelet_model::observation::PodUid;
 use rubelet_resources::Rules;
+use rubelet_resources::admission::capabilities::missing_for_update;
 use rubelet_resources::admission::{
     Allocatable, FeatureTerms, Judgement, KernelVersion, Ledger, NodeIdentity, NodeTerms, NodeView, Refusal,
     RuntimeFeatures, SysctlAllowlist,
@@ -480,6 +481,46 @@ fn static_pods_do_not_end_each_other_without_a_priority() {
     assert_eq!((total.pods, total.need.milli_cpu), (1, 900));
     assert!(ledger.release(&PodUid::from("new")) && !ledger.release(&PodUid::from("new")));
     assert_eq!(ledger.total().need.milli_cpu, 800);
+}
+
+#[test]
+fn resizes_need_features_that_are_not_declared() {
+    let amounts = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let volume = |medium: &str, limit: &str| json!([{"name": "v", "emptyDir": {"medium": medium, "sizeLimit": limit}}]);
+    let init =
+        |policy: Value, cpu: &str| json!([{"name": "i", "restartPolicy": policy, "resources": amounts(cpu)}]);
+    let check = |field: &str, old: Value, new: Value, expected: &[&str]| {
+        let (old, new) = (spec(pod("p", &[]), field, old), spec(pod("p", &[]), field, new));
+        assert_eq!(
+            missing_for_update(&read(&old), &read(&new)),
+            expected,
+            "{old} {new}"
+        );
+    };
+    let whole = "InPlacePodLevelResourcesVerticalScaling";
+    let of_init = "InPlacePodVerticalScalingInitContainers";
+    let in_memory = "InPlacePodVerticalScalingMemoryBackedVolumes";
+    check("resources", amounts("1"), amounts("1"), &[]);
+    check("resources", amounts("1"), amounts("2"), &[whole]);
+    check(
+        "initContainers",
+        init(json!(null), "1"),
+        init(json!(null), "2"),
+        &[of_init],
+    );
+    check(
+        "initContainers",
+        init(json!("Always"), "1"),
+        init(json!("Always"), "2"),
+        &[],
+    );
+    check(
+        "volumes",
+        volume("Memory", "1Mi"),
+        volume("Memory", "2Mi"),
+        &[in_memory],
+    );
+    check("volumes", volume("", "1Mi"), volume("", "2Mi"), &[]);
 }
 
 /// What becomes of the newcomer beside pods of which some terminate.

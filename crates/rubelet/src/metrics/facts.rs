@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use prometheus::Registry;
 use rubelet_config::gates::{Gate, Stage};
+use rubelet_config::pending::is_effective;
 use rubelet_config::settings::Settings;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_ports::Meters;
@@ -18,7 +19,7 @@ pub(crate) fn show_settings(registry: &Registry, settings: &Settings) -> Result<
         .gauges(
             "kubernetes_feature_enabled",
             &["name", "stage"],
-            "[BETA] Feature gates, by their stage, and whether they are on.",
+            "[BETA] Feature gates, by their stage, and whether they are on and their feature is there.",
         )
         .context("register the feature gates")?;
     for info in Gate::all() {
@@ -28,7 +29,7 @@ pub(crate) fn show_settings(registry: &Registry, settings: &Settings) -> Result<
             Stage::Ga => "",
             Stage::Deprecated => "DEPRECATED",
         };
-        let is_on = settings.gates().enabled(info.gate);
+        let is_on = is_effective(info.gate, settings.gates());
         features
             .with_label_values(&[info.name, stage])
             .set(i64::from(is_on));

@@ -7,7 +7,8 @@ usage: rubelet why [POD] [-o json] [--root-dir DIR]
        rubelet why --events [-o json] [--root-dir DIR]
        rubelet why --record UID [--root-dir DIR]
 
-Shows what each pod on this node waits for, since when, and what went wrong at the last try.
+Shows what each pod on this node waits for, since when, and what went wrong at the last try; then what all
+pods wait for (the runtime, its network, sources of pods) and, without POD, manifests that cannot be used.
 POD is a name, namespace/name or uid; of a static pod also the name in its manifest.
 --events shows the newest events, --record the flight record of a pod.
 --root-dir is the one that rubelet runs with, /var/lib/kubelet unless told otherwise.";

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use rubelet_model::explanation::PodExplanation;
+use rubelet_model::explanation::{NodeExplanation, PodExplanation};
 use serde_json::Value;
 
 const GAP: usize = 2;
@@ -70,6 +70,31 @@ pub(super) fn write_pods(out: &mut Vec<u8>, pods: &[PodExplanation]) -> Result<(
     Ok(())
 }
 
+/// What concerns all pods stands below them, and only when there is something.
+pub(super) fn write_node(out: &mut Vec<u8>, node: &NodeExplanation) -> Result<()> {
+    if !node.waits_for.is_empty() {
+        writeln!(out, "\nAll pods on this node wait for:")?;
+    }
+    for wait in &node.waits_for {
+        writeln!(out, "  {} ({})", one_line(&wait.what), age(wait.age_seconds))?;
+        if let Some(error) = &wait.last_error {
+            writeln!(out, "    last error: {}", one_line(error))?;
+        }
+    }
+    if !node.manifests.is_empty() {
+        writeln!(out, "\nManifests that cannot be used:")?;
+    }
+    for manifest in &node.manifests {
+        writeln!(
+            out,
+            "  {}: {}",
+            one_line(&manifest.file),
+            one_line(&manifest.problem)
+        )?;
+    }
+    Ok(())
+}
+
 /// Events as the recorder keeps them: the fields of a Kubernetes event.
 pub(super) fn write_events(out: &mut Vec<u8>, events: &[Value]) -> Result<()> {
     if events.is_empty() {
@@ -119,7 +144,7 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use rubelet_model::Timestamp;
-    use rubelet_model::explanation::WaitExplanation;
+    use rubelet_model::explanation::{ManifestExplanation, WaitExplanation};
     use serde_json::json;
 
     use super::*;
@@ -162,6 +187,33 @@ mod tests {
              default/a       Running  1/2    3         -\n\
              default/longer  Running  1/2    3         pull image x (1m5s)\n  \
              last error: no such host [31m\n",
+        );
+    }
+
+    #[test]
+    fn what_concerns_the_node_stands_below() {
+        let check = |node: &NodeExplanation, expected: &str| {
+            let mut out = Vec::new();
+            write_node(&mut out, node).unwrap();
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        };
+        check(&NodeExplanation::default(), "");
+        let node = NodeExplanation {
+            waits_for: vec![WaitExplanation {
+                what: "the container runtime to be ready".to_owned(),
+                since: Timestamp::EPOCH,
+                age_seconds: 7,
+                last_error: Some("no such\nfile".to_owned()),
+            }],
+            manifests: vec![ManifestExplanation {
+                file: "/m/a.yaml".to_owned(),
+                problem: "it holds no pod".to_owned(),
+            }],
+        };
+        check(
+            &node,
+            "\nAll pods on this node wait for:\n  the container runtime to be ready (7s)\n    last error: no such file\n\
+             \nManifests that cannot be used:\n  /m/a.yaml: it holds no pod\n",
         );
     }
 

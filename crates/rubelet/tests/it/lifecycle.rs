@@ -205,6 +205,26 @@ fn others_do_not_look_into_the_root_directory() {
 }
 
 #[test]
+fn a_failed_start_is_an_event_of_the_node() {
+    in_scope("setup-failed", async |scope| {
+        let containerd = Containerd::start(scope, Flavour::Debian)?;
+        let taken = std::net::TcpListener::bind("0.0.0.0:0")?;
+        let mut command = command(scope, &containerd.endpoint());
+        command.arg(format!("--port={}", taken.local_addr()?.port()));
+        let process = scope.spawn("rubelet", command)?;
+        let log = process.log().to_owned();
+        assert_eq!(exit_code(process)?, 1);
+        let log = fs::read_to_string(log)?;
+        let event = log.lines().find(|line| line.contains("KubeletSetupFailed"));
+        assert!(
+            event.is_some_and(|line| line.contains("serve the node's HTTP API")),
+            "{log}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
 fn a_wish_for_no_http2_is_not_ignored_in_silence() {
     in_scope("no-http2", async |scope| {
         let mut command = command(scope, "unix:///nonexistent/containerd.sock");

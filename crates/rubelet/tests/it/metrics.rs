@@ -90,9 +90,12 @@ fn check_node_page(node: &MetricsText, name: &str) -> Result<()> {
     at_least(
         node,
         "kubernetes_feature_enabled",
-        &[("name", "CPUManagerPolicyOptions"), ("stage", "")],
+        &[("name", "NodeLogQuery"), ("stage", "")],
         1.0,
     )?;
+    let missing = [("name", "GracefulNodeShutdown"), ("stage", "BETA")];
+    let is_on = node.sum("kubernetes_feature_enabled", &missing);
+    ensure!(is_on == Some(0.0), "a feature that is not there: {is_on:?}");
     at_least(node, "kubelet_running_pods", &[], 1.0)?;
     at_least(
         node,

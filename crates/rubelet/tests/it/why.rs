@@ -110,6 +110,17 @@ fn it_says_what_each_pod_waits_for() {
             (Some(1), "rubelet why: no pod has the uid \"nobody\"\n")
         );
 
+        // A manifest that cannot be used is named with its problem, and only without a pod.
+        bed.node.write_bytes("broken.yaml", b"kind: Pod\nspec: [")?;
+        let table = wait_for("the broken manifest is named", DEADLINE, || {
+            let (_, table, _) = why(root, &[])?;
+            ensure!(table.contains("\nManifests that cannot be used:\n"), "{table}");
+            Ok(table)
+        })?;
+        let last = table.lines().last().unwrap_or_default();
+        assert!(last.contains("/broken") && last.contains(": "), "{table}");
+        assert!(!why(root, &["web"])?.1.contains("Manifests"));
+
         // A pull tells its time.
         let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
         bed.containerd
