@@ -104,7 +104,6 @@ pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes
         state: State::List,
         failures: 0,
         is_absence_told: false,
-        is_broken_told: false,
         named: BTreeSet::new(),
         known: Known::none(),
     };
@@ -123,8 +122,6 @@ struct Follower<T> {
     state: State,
     failures: u32,
     is_absence_told: bool,
-    /// The last that was told is a failure.
-    is_broken_told: bool,
     /// The next list is tried as a stream.
     is_streamed: bool,
     /// Objects that cannot be decoded and have been named in the log.
@@ -185,10 +182,6 @@ impl<T: Object> Follower<T> {
                 State::Open => match self.open(false).await {
                     Ok(watch) => {
                         self.state = State::Watching(Box::new(watch));
-                        if std::mem::take(&mut self.is_broken_told) {
-                            // What changed meanwhile comes as events.
-                            return Change::All(self.known.objects());
-                        }
                     }
                     Err(error) if error.kind == ApiErrorKind::Gone => self.start_over(),
                     Err(error) => return self.broken(error),
@@ -210,7 +203,6 @@ impl<T: Object> Follower<T> {
         if self.is_streamed && self.core.has_streams() {
             match self.list_by_watch().await {
                 Ok(watch) => {
-                    self.is_broken_told = false;
                     self.state = State::Watching(Box::new(watch));
                     return Some(Change::All(self.known.objects()));
                 }
@@ -230,7 +222,6 @@ impl<T: Object> Follower<T> {
         match listed {
             Ok(objects) => {
                 self.is_absence_told = false;
-                self.is_broken_told = false;
                 self.state = State::Open;
                 Some(Change::All(objects))
             }
@@ -543,9 +534,7 @@ impl<T: Object> Follower<T> {
             _ => None,
         };
         self.is_absence_told = false;
-        self.is_broken_told = true;
-        let is_listed = matches!(self.history, History::At(_));
-        self.pause(!(is_listed && is_outage(error.kind)), retry_after);
+        self.pause(true, retry_after);
         Change::Broken(error)
     }
 
@@ -558,17 +547,4 @@ impl<T: Object> Follower<T> {
             is_for_list,
         };
     }
-}
-
-/// Whether the failure says nothing about the watch that was asked for.
-fn is_outage(kind: ApiErrorKind) -> bool {
-    matches!(
-        kind,
-        ApiErrorKind::Unreachable
-            | ApiErrorKind::DeadlineExceeded
-            | ApiErrorKind::Busy { .. }
-            | ApiErrorKind::Tls
-            | ApiErrorKind::Credentials
-            | ApiErrorKind::Unauthorized
-    )
 }
