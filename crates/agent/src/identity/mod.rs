@@ -117,7 +117,7 @@ impl Identities {
         sets
     }
 
-    /// Runs until nobody receives the sets.
+    /// Runs until the sync loop ends.
     async fn run(mut self, path: PathBuf) {
         self.record = load(&self.ports, &path).await;
         let clock = Arc::clone(&self.ports.clock);
@@ -143,7 +143,7 @@ impl Identities {
         }
     }
 
-    /// False when nobody listens any more.
+    /// False when the sync loop has ended.
     async fn take(&mut self, set: SourceSet) -> bool {
         self.is_api_known |= set.source == Source::Api;
         if set.source == Source::Api || self.begun.contains(&set.source) {
@@ -154,7 +154,7 @@ impl Identities {
         true
     }
 
-    /// Forwards held sets whose time has come. False when nobody listens any more.
+    /// Forwards held sets whose time has come. False when the sync loop has ended.
     async fn release(&mut self) -> bool {
         let sources: Vec<Source> = self.held.keys().copied().collect();
         for source in sources {
@@ -226,7 +226,7 @@ impl Identities {
         set.pods.iter().filter_map(of_pod).collect()
     }
 
-    /// Forwards a set with the UIDs that its pods keep. False when nobody listens any more.
+    /// Forwards a set with the UIDs that its pods keep. False when the sync loop has ended.
     async fn forward(&mut self, mut set: SourceSet) -> bool {
         if set.source == Source::Api {
             return self.output.send(set).await.is_ok();
@@ -393,7 +393,7 @@ async fn load(ports: &AgentPorts, path: &Path) -> Record {
     Record::default()
 }
 
-/// Writes the newest record whenever it changes, until nobody changes it any more.
+/// Writes the newest record whenever it changes, until the task that changes it ends.
 async fn save(ports: AgentPorts, path: PathBuf, mut records: watch::Receiver<Record>) {
     let mut written = None;
     let mut complaint = Complaint::default();
