@@ -15,8 +15,8 @@
 //!     └──── whatever ended sooner than it may ◄──────┘
 //! ```
 //!
-//! A watch that ends or breaks is resumed where it was without a word; only when that fails too the set is told as broken. As long as
-//! the server is out of reach, resuming is tried and not a list: a cluster whose API server comes back has all its nodes at once.
+//! A watch that ends or breaks is resumed where it was without a word; only when that fails too the set is told as broken, and
+//! listed as soon as the server answers (decision 0029 says why it is not resumed then).
 //!
 //! Where the server can, a set is listed by the watch itself ("streaming list", in `initial`): one request instead of two, and none that
 //! waits for the rate limit.
@@ -180,9 +180,7 @@ impl<T: Object> Follower<T> {
                     }
                 }
                 State::Open => match self.open(false).await {
-                    Ok(watch) => {
-                        self.state = State::Watching(Box::new(watch));
-                    }
+                    Ok(watch) => self.state = State::Watching(Box::new(watch)),
                     Err(error) if error.kind == ApiErrorKind::Gone => self.start_over(),
                     Err(error) => return self.broken(error),
                 },

@@ -188,7 +188,7 @@ mod tests {
             None,
         );
         check(|pod| pod["spec"]["dnsPolicy"] = json!("ClusterFirst"), same, None);
-        // A webhook, or somebody with an editor.
+        // A webhook, or a user with an editor.
         check(
             same,
             |mirror| mirror["spec"]["containers"][0]["image"] = json!("mirror.local/etcd:3"),

@@ -99,7 +99,7 @@ pub trait FileReader: Send + Sync {
     /// The last `limit_bytes` of a file, or all of it.
     async fn read_end(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError>;
 
-    /// As [`Self::read_end`], for a file below a directory whose content nobody trusts. The default is for files without links.
+    /// As [`Self::read_end`], for a file below a directory whose content is not trusted. The default is for files without links.
     async fn read_end_within(
         &self,
         directory: &Path,

@@ -1,7 +1,7 @@
 //! Which proxy leads to an address.
 //!
 //! Owns how `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` are read, which is how Go's HTTP client reads them, because nodes are set up
-//! for that, and how the URL of a proxy is read. Connecting is the business of whoever asks. A proxy's URL may hold a password:
+//! for that, and how the URL of a proxy is read. The caller connects. A proxy's URL may hold a password:
 //! it appears in no error and not in `Debug`.
 
 mod exceptions;

@@ -116,7 +116,7 @@ impl Observer {
         if first {
             self.tell_living(&pods).await;
         } else {
-            // Nobody saw them, so that nobody would miss them.
+            // They were never observed, so that no end of theirs would be noticed.
             let gone: Vec<PodUid> = self
                 .owed
                 .keys()

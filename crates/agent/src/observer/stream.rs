@@ -92,7 +92,7 @@ impl Observer {
             .map(|metadata| PodUid::new(metadata.uid.clone()))
             .filter(|uid| !uid.is_empty());
         let Some(uid) = uid else {
-            // Nobody can say which pod it is about.
+            // It does not say which pod it is about.
             return self.relist_anew();
         };
         if self.is_old_news(&uid, event.created_at) {

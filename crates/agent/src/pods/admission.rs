@@ -56,7 +56,7 @@ pub(super) struct Admission {
     earlier: BTreeSet<PodUid>,
     /// What sources had and have no longer, from before it was known what lives: its end is as its definition says.
     departed: BTreeMap<PodUid, Arc<Pod>>,
-    /// Somebody has given something back, or is not waited for any longer.
+    /// A pod has freed what it held, or others stopped waiting for it.
     pub(super) has_more_room: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The safety net: what should have come by an event and did not, and the garbage.
 //!
 //! Owns the order, which is upstream's: known pods first, then what is desired and unknown, then what the runtime has and
-//! nobody wants, then garbage. Until every source has delivered, it only lets static pods replace their older versions.
+//! no source wants, then garbage. Until every source has delivered, it only lets static pods replace their older versions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -103,7 +103,7 @@ impl Pods {
         }
     }
 
-    /// What the runtime has and nobody wants has to go, once everybody could say what they want, or a newer version needs its name.
+    /// Ends a pod that the runtime has and no source wants, once every source has delivered or a newer version needs its name.
     pub(super) fn orphan_sighted(&mut self, uid: &PodUid) {
         let may_stop = self.sources_ready || self.is_replaced(uid) || is_on(Bug::DeleteBeforeSources);
         // A pod without a place on the node must not stand there either; it is judged again after that.

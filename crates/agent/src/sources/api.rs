@@ -2,7 +2,7 @@
 //!
 //! Owns the set as the API server has it, and which of its pods are mirrors: they show static pods and are never run. Every change
 //! goes to the reporter too, because it compares what it said with what the API server has. While the set cannot be followed it stays
-//! as it was: nobody ends because the API server is away. A pod that cannot be decoded is delivered apart until it is deleted.
+//! as it was: no pod ends because the API server is away. A pod that cannot be decoded is delivered apart until it is deleted.
 //!
 //! ```text
 //! the node is known ──► follow ──► All, Applied, Deleted ──► the whole set to the merger, mirrors apart

@@ -233,7 +233,7 @@ fn a_removed_pod_that_does_not_end_delays_others_for_its_time_to_end() {
     });
     assert!(bed.elapsed() - began >= seconds(9), "{:?}", bed.elapsed() - began);
     assert!(bed.line.sent_about("StopPodSandbox", "old").is_empty());
-    // Nor does anybody wait for it again.
+    // Nor does another pod wait for it again.
     bed.create_and_wait(&in_cluster("next", 300));
 }
 

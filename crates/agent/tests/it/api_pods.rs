@@ -268,7 +268,7 @@ fn a_container_waits_for_its_device() {
     bed.wait_gone("uid-gpu", SOON);
 }
 
-/// A pod that another kubelet started keeps a volume that nobody here can take down: its deletion waits, and says for what.
+/// A pod that another kubelet started keeps a volume that rubelet cannot take down: its deletion waits, and says for what.
 #[test]
 fn a_volume_of_an_unknown_plugin_keeps_a_deleted_pod() {
     let mut bed = Bed::in_cluster();

@@ -549,7 +549,7 @@ fn a_list_that_fails_is_tried_again_soon() {
     assert!(shortest < seconds(2), "{shortest:?}");
 }
 
-/// Whoever asks about one pod waits for that one alone.
+/// A question about one pod waits for that pod alone.
 #[test]
 fn a_question_about_one_pod_looks_at_no_other() {
     let mut bed = Bed::started();

@@ -93,7 +93,7 @@ fn a_broken_record_is_set_aside_and_made_anew_from_what_runs() {
     );
 }
 
-/// While nobody can say which range the pod has, no other pod gets one: it could be the same.
+/// While it is not known which range the pod has, no other pod gets one: it could be the same.
 #[test]
 fn a_broken_record_frees_no_range_while_the_runtime_is_silent() {
     let mut bed = Bed::started();

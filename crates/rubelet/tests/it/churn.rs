@@ -19,7 +19,7 @@ const ROUNDS: &str = "RUBELET_CHURN_ROUNDS";
 const PODS: usize = 4;
 /// What an allocator keeps, and caches that are full by then.
 const MEMORY_SLACK_KIB: u64 = 16 * 1024;
-/// Connections that are being closed, and answers that nobody waits for.
+/// Connections that are being closed, and answers that no caller waits for.
 const SLACK: u64 = 8;
 
 /// What a process holds.

@@ -28,7 +28,7 @@ pub(super) struct Answered<V> {
 /// Which answers make room for others; the first are dropped first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Worth {
-    /// Anybody can cause any number of these.
+    /// Unauthenticated clients can cause any number of these.
     Refusal,
     Grant,
 }
