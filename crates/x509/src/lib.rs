@@ -23,7 +23,7 @@ use rustls::{
 use webpki::EndEntityCert;
 
 pub use handshake::{verify_tls12_signature, verify_tls13_signature};
-pub use plain::{Refusal, subject};
+pub use plain::{Refusal, element, subject};
 use plain::{Usage, check};
 
 /// Certificates that are trusted.

@@ -234,14 +234,15 @@ fn is_signed_by(
 
 /// The signature's algorithm with its parameters, as DER without the outer tag: the second element of a certificate.
 fn algorithm_identifier(certificate: &[u8]) -> Option<&[u8]> {
-    let (content, _) = element(certificate)?;
-    let (_, rest) = element(content)?;
-    Some(element(rest)?.0)
+    let (_, content, _) = element(certificate)?;
+    let (_, _, rest) = element(content)?;
+    Some(element(rest)?.1)
 }
 
-/// Content and what follows of the first DER element.
-fn element(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (_, bytes) = bytes.split_first()?;
+/// Tag, content and what follows of the first DER element.
+#[must_use]
+pub fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, bytes) = bytes.split_first()?;
     let (&first, bytes) = bytes.split_first()?;
     let (length, bytes) = match first {
         0..=0x7f => (usize::from(first), bytes),
@@ -254,7 +255,8 @@ fn element(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         }
         _ => return None,
     };
-    bytes.split_at_checked(length)
+    let (content, rest) = bytes.split_at_checked(length)?;
+    Some((tag, content, rest))
 }
 
 fn parse(certificate: &[u8]) -> Option<X509Certificate<'_>> {
@@ -266,7 +268,7 @@ fn parse(certificate: &[u8]) -> Option<X509Certificate<'_>> {
 #[must_use]
 pub fn subject(certificate: &[u8]) -> Option<&[u8]> {
     let parsed = parse(certificate)?;
-    Some(element(parsed.tbs_certificate.subject.as_raw())?.0)
+    Some(element(parsed.tbs_certificate.subject.as_raw())?.1)
 }
 
 /// The key that a certificate is for.

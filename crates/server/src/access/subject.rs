@@ -3,6 +3,8 @@
 //! Owns the way from DER to a user: the last common name is the name, every organization a group, as upstream reads them. It
 //! must not judge the certificate.
 
+use rubelet_x509::element;
+
 /// 2.5.4.3
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// 2.5.4.10
@@ -83,25 +85,6 @@ fn text(tag: u8, value: &[u8]) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// Tag, content and what follows of the first DER element.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, bytes) = bytes.split_first()?;
-    let (&first, bytes) = bytes.split_first()?;
-    let (length, bytes) = match first {
-        0..=0x7f => (usize::from(first), bytes),
-        0x81..=0x84 => {
-            let (digits, bytes) = bytes.split_at_checked(usize::from(first & 0x7f))?;
-            let length = digits
-                .iter()
-                .fold(0usize, |sum, digit| (sum << 8) | usize::from(*digit));
-            (length, bytes)
-        }
-        _ => return None,
-    };
-    let (content, rest) = bytes.split_at_checked(length)?;
-    Some((tag, content, rest))
 }
 
 #[cfg(test)]
