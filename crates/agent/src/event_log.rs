@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff;
 use rubelet_model::Timestamp;
 use rubelet_model::message::bounded;
+use rubelet_model::pod::{name_of, namespace_of, uid_text};
 use rubelet_ports::{Clock, EventRecorder, EventType, Moment, PodEvent};
 use serde_json::Value;
 
@@ -147,11 +148,10 @@ impl EventLog {
 
 impl EventRecorder for EventLog {
     fn record(&self, pod: &Pod, event: PodEvent) {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let key = Arc::new(EventKey {
-            namespace: text(&pod.metadata.namespace),
-            pod: text(&pod.metadata.name),
-            uid: text(&pod.metadata.uid),
+            namespace: namespace_of(pod).to_owned(),
+            pod: name_of(pod).to_owned(),
+            uid: uid_text(pod).to_owned(),
             container: event.container,
             event_type: event.event_type,
             reason: event.reason,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::observer::{ObserverHandle, TableSizes};
-use crate::pods::{Heartbeat, Query};
+use crate::pods::{EndPod, EndPodError, Heartbeat, Query};
 use crate::runtime_health::RuntimeHealth;
 use crate::sources::Mirrors;
 
@@ -58,6 +58,19 @@ impl AgentHandle {
         let mut sizes = self.ask(Query::Tables).await?;
         sizes.extend(self.observer.table_sizes().await);
         Ok(sizes)
+    }
+
+    /// Ends a pod and waits until nothing of it runs any more. As upstream, the wait is bounded by one and a half grace periods, and by ten
+    /// seconds at least; the pod's end goes on after that. A later request can shorten the grace period of an earlier one.
+    ///
+    /// # Errors
+    /// When no source has the pod and nothing of it runs, when the wait is over, or when the agent is ending.
+    pub async fn end_pod(&self, uid: &PodUid, request: EndPod) -> Result<(), EndPodError> {
+        let (reply, answer) = oneshot::channel();
+        let query = Query::EndPod(uid.clone(), request, reply);
+        let sent = self.queries.send(query).await;
+        sent.map_err(|_| EndPodError::NoAnswer)?;
+        answer.await.unwrap_or(Err(EndPodError::NoAnswer))
     }
 
     /// Lets the view show events from here.
@@ -151,6 +164,6 @@ impl PodView for AgentHandle {
 #[async_trait]
 impl PodsToRun for AgentHandle {
     async fn pods_to_run(&self) -> Result<Option<Vec<Arc<Pod>>>, NoAnswer> {
-        self.ask(Query::ToRun).await
+        self.ask(Query::ActivePods).await
     }
 }

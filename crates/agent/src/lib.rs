@@ -4,7 +4,7 @@
 //! so that the same code runs on a node and in simulation.
 //!
 //! ```text
-//! sources ─► Identities ─► Merger ─► Pods (sync loop: one state per pod) ─► PodJob (one at most per pod) ─► runtime, files, images
+//! sources ─► Identities ─► Merger ─► sync loop (one standing per pod) ─► PodJob (one at most per pod) ─► runtime, files, images
 //!                                     ▲      ▲                                │
 //! runtime ─► Observer ────────────────┘      └──────── outcome, status ◄──────┘
 //! ```
@@ -42,9 +42,10 @@ pub use runtime_health::RuntimeHealth;
 pub use settings::{AgentPorts, AgentSettings};
 
 use identity::Identities;
-use job::Shared;
+use job::AgentContext;
 use observer::{LastList, Observer};
-use pods::{Inputs, Pods};
+use pods::Inputs;
+pub use pods::{EndPod, EndPodError, EndReason};
 use sources::{Merger, SourcePorts, SourceSettings, Sources};
 use supervisor::Supervisor;
 use user_ids::UserIds;
@@ -92,7 +93,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
         events: Arc::new(Vec::new),
         mirrors: mirrors.clone(),
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(AgentContext {
         user_ids: UserIds::new(&settings.root_dir, settings.user_namespaces.clone()),
         starts: Arc::new(Semaphore::new(settings.starts_in_flight.max(1))),
         stops: Semaphore::new(settings.stops_in_flight.max(1)),
@@ -105,7 +106,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
     });
     let inputs = Inputs {
         sources: sets,
-        sightings,
+        runtime: sightings,
         probes: shared.ports.probes.changes(),
         objects: match &shared.ports.objects {
             Some(objects) => objects.changes(),
@@ -118,7 +119,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
         resolver_check::check_resolver_file(Arc::clone(&shared)),
     );
     let merger = Merger::new(started);
-    let pods = Pods::run(shared, supervisor.clone(), merger, heartbeat, inputs);
+    let pods = pods::run(shared, supervisor.clone(), merger, heartbeat, inputs);
     supervisor.spawn("sync loop", pods);
     (handle, fatal)
 }

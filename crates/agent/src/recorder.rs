@@ -1,14 +1,14 @@
 //! The flight recorder: the last decisions about one pod, with everything they were made from.
 //!
-//! Owns a bounded ring per pod. Decisions are pure, so that a record can be run again later and has to come out the same; a
-//! defect from the field becomes a test that way. It must not decide anything, and keeps nothing on disk.
+//! Owns a bounded ring per pod. Decisions are pure, so that a record can be replayed later with the same result; a defect from the
+//! field becomes a test that way. Plans are recorded as they are executed. It decides nothing, and keeps nothing on disk.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::backoff::CrashBackoff;
-use rubelet_lifecycle::plan::Plan;
+use rubelet_lifecycle::plan::{Plan, PlanInput, PodPlanFacts, PodPlanInput, plan_pod};
 use rubelet_lifecycle::pod_state::{Effect, Event, PodState};
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_model::Timestamp;
@@ -16,7 +16,7 @@ use rubelet_model::observation::{PodObservation, ProbeResults};
 use serde::{Deserialize, Serialize};
 
 /// The version of the form of a record.
-pub const RECORD_VERSION: u32 = 2;
+pub const RECORD_VERSION: u32 = 3;
 /// Entries that are kept of one pod.
 const CAPACITY: usize = 24;
 
@@ -44,10 +44,13 @@ pub enum Entry {
         probes: ProbeResults,
         backoff: CrashBackoff,
         restarting_all: bool,
-        /// The actions in words, one each.
+        facts: Box<PodPlanFacts>,
+        /// Whether the same plan was executed before and had no effect.
+        repeats: bool,
+        /// The executed actions as text, one each.
         actions: Vec<String>,
     },
-    /// Something that is worth knowing and decided elsewhere.
+    /// Something that was decided elsewhere.
     Note { at: Timestamp, text: String },
 }
 
@@ -61,13 +64,51 @@ pub struct Record {
     pub entries: Vec<Entry>,
 }
 
+/// Makes the plan of an entry again, from what it was made from then; nothing for other entries.
+#[must_use]
+pub fn replay_plan(entry: &Entry, record: &Record) -> Option<Plan> {
+    let Entry::Plan {
+        at,
+        pod,
+        observation,
+        probes,
+        backoff,
+        restarting_all,
+        facts,
+        repeats,
+        ..
+    } = entry
+    else {
+        return None;
+    };
+    let containers = PlanInput {
+        pod: pod.as_deref().unwrap_or(&record.pod),
+        observation,
+        probes,
+        backoff,
+        gates: record.gates,
+        restarting_all: *restarting_all,
+        resized: &BTreeSet::new(),
+        now: *at,
+    };
+    let plan = |previous| {
+        plan_pod(&PodPlanInput {
+            containers,
+            facts,
+            previous,
+        })
+    };
+    let first = plan(None);
+    Some(if *repeats { plan(Some(&first)) } else { first })
+}
+
 /// The actions of a plan as a record has them.
 #[must_use]
-pub fn actions_in_words(plan: &Plan) -> Vec<String> {
+pub fn actions_as_text(plan: &Plan) -> Vec<String> {
     plan.actions.iter().map(|action| format!("{action:?}")).collect()
 }
 
-/// A plan as it is kept: the observation is shared with the cache, and words are made when somebody asks.
+/// A plan as it is kept: the observation is shared with the cache, and the text is made when the record is read.
 enum Kept {
     Plan {
         at: Timestamp,
@@ -76,6 +117,7 @@ enum Kept {
         probes: ProbeResults,
         backoff: CrashBackoff,
         restarting_all: bool,
+        facts: Box<PodPlanFacts>,
         plan: Plan,
     },
     Other(Entry),
@@ -87,14 +129,12 @@ pub(crate) struct FlightRecorder {
     ring: Arc<Mutex<VecDeque<Kept>>>,
 }
 
-/// What a plan was made from.
+/// A plan and what it was made from.
 pub(crate) struct Planned<'a> {
-    pub(crate) at: Timestamp,
     pub(crate) pod: &'a Arc<Pod>,
     pub(crate) observation: &'a Arc<PodObservation>,
-    pub(crate) probes: &'a ProbeResults,
-    pub(crate) backoff: &'a CrashBackoff,
-    pub(crate) restarting_all: bool,
+    pub(crate) input: &'a PlanInput<'a>,
+    pub(crate) facts: &'a PodPlanFacts,
     pub(crate) plan: &'a Plan,
 }
 
@@ -121,12 +161,13 @@ impl FlightRecorder {
 
     pub(crate) fn plan(&self, planned: &Planned<'_>) {
         self.push(Kept::Plan {
-            at: planned.at,
+            at: planned.input.now,
             pod: Arc::clone(planned.pod),
             observation: Arc::clone(planned.observation),
-            probes: planned.probes.clone(),
-            backoff: planned.backoff.clone(),
-            restarting_all: planned.restarting_all,
+            probes: planned.input.probes.clone(),
+            backoff: planned.input.backoff.clone(),
+            restarting_all: planned.input.restarting_all,
+            facts: Box::new(planned.facts.clone()),
             plan: planned.plan.clone(),
         });
     }
@@ -148,6 +189,7 @@ impl FlightRecorder {
                 probes,
                 backoff,
                 restarting_all,
+                facts,
                 plan,
             } => Entry::Plan {
                 at: *at,
@@ -156,7 +198,9 @@ impl FlightRecorder {
                 probes: probes.clone(),
                 backoff: backoff.clone(),
                 restarting_all: *restarting_all,
-                actions: actions_in_words(plan),
+                facts: facts.clone(),
+                repeats: plan.is_repeated(),
+                actions: actions_as_text(plan),
             },
             Kept::Other(entry) => entry.clone(),
         });

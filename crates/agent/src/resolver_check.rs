@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rubelet_lifecycle::configuration::resolv_conf::WARNING_REASON;
 use rubelet_ports::{EventType, NodeEvent};
 
-use crate::job::{Shared, read_resolver_file};
+use crate::job::{AgentContext, read_resolver_file};
 
-pub(crate) async fn check_resolver_file(shared: Arc<Shared>) {
+pub(crate) async fn check_resolver_file(shared: Arc<AgentContext>) {
     let node = &shared.settings.node;
     let has_cluster_domain = !node.cluster_domain.is_empty();
     let file = node.resolver_file.as_deref().unwrap_or("".as_ref());

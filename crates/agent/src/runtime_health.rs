@@ -12,7 +12,7 @@ use rubelet_model::RuntimeLists;
 use rubelet_model::runtime_report::LIST_THRESHOLD;
 use rubelet_ports::{Moment, within};
 use rubelet_resources::admission::RuntimeFeatures;
-use rubelet_wire::cri::v1;
+use rubelet_wire::cri::{NETWORK_READY, RUNTIME_READY, v1};
 use tokio::sync::watch;
 
 use crate::observer::LastList;
@@ -24,9 +24,6 @@ const DOWN_PAUSE: Duration = Duration::from_millis(100);
 const DOWN_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What one check may take before the runtime counts as down, as long as upstream waits for a good one.
 const CHECK_LIMIT: Duration = Duration::from_secs(30);
-
-const RUNTIME_READY: &str = "RuntimeReady";
-const NETWORK_READY: &str = "NetworkReady";
 
 /// What the runtime says of itself. `None` means ready, otherwise it is the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rubelet_config::FeatureGates;
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_lifecycle::garbage::GarbageLimits;
@@ -92,8 +93,8 @@ pub struct AgentSettings {
     pub crash_backoff: BackoffLimits,
     /// Of dead containers, as upstream's deprecated flags have them.
     pub garbage: GarbageLimits,
-    /// Whether a feature gate is on, by its name, for reading manifests.
-    pub gate: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// Decide how manifests are read.
+    pub gates: Arc<FeatureGates>,
     /// Starts against the runtime that may be under way at the same time.
     pub starts_in_flight: usize,
     /// Stops of pods, likewise.

@@ -19,7 +19,7 @@ use crate::signing::{Issuer, RequestFailure};
 use crate::store::{Store, Stored};
 use crate::wanted::{Purpose, Wanted, WantedSource};
 use crate::{BootstrapSigner, CertificatePorts, CertificateSink, PemPair};
-use rubelet_ports::Complaint;
+use rubelet_ports::LogThrottle;
 
 /// Files are looked at this often while all is well, and this often while there is no valid certificate.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ pub(crate) struct Keeper {
     is_inline: bool,
     failures: u32,
     retry_at: Option<Moment>,
-    complaint: Complaint,
+    throttle: LogThrottle,
 }
 
 impl Keeper {
@@ -85,7 +85,7 @@ impl Keeper {
             is_inline: false,
             failures: 0,
             retry_at: None,
-            complaint: Complaint::default(),
+            throttle: LogThrottle::default(),
             purpose,
             ports,
         };
@@ -395,7 +395,7 @@ impl Keeper {
             figures.problem = Some(problem.to_owned());
             is_new
         });
-        if self.complaint.is_due(problem, self.ports.clock.moment()) {
+        if self.throttle.is_due(problem, self.ports.clock.moment()) {
             tracing::warn!(
                 certificate = self.purpose.words(),
                 problem,
@@ -408,7 +408,7 @@ impl Keeper {
         if self.unstored.is_some() {
             return;
         }
-        self.complaint.end();
+        self.throttle.end();
         self.figures
             .send_if_modified(|figures| figures.problem.take().is_some());
     }

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
+use rubelet_model::pod::{uid_of, uid_text};
 use rubelet_ports::{CgroupError, CgroupErrorKind, PodCgroups};
 use rubelet_resources::cgroup_name::{CgroupName, node_allocatable, pod_cgroup_name, pod_uid_of};
 use rubelet_resources::slice::cgroup_values;
@@ -87,14 +88,10 @@ impl Cgroups {
     }
 }
 
-fn uid_of(pod: &Pod) -> &str {
-    pod.metadata.uid.as_deref().unwrap_or_default()
-}
-
 #[async_trait]
 impl PodCgroups for Cgroups {
     fn hold(&self, pod: &Arc<Pod>) {
-        let uid = PodUid::from(uid_of(pod));
+        let uid = uid_of(pod);
         let mut held = self.held();
         if let Some(known) = held.get(&uid)
             && known.is_active
@@ -122,7 +119,7 @@ impl PodCgroups for Cgroups {
     }
 
     async fn create(&self, pod: &Pod) -> Result<(), CgroupError> {
-        let uid = uid_of(pod);
+        let uid = uid_text(pod);
         let demand = PodDemand::read(pod)
             .map_err(|error| CgroupError::new(uid, CgroupErrorKind::Other, error.to_string()))?;
         let (rules, facts) = (&self.settings.rules, &self.settings.facts);
@@ -138,7 +135,7 @@ impl PodCgroups for Cgroups {
     }
 
     async fn exists(&self, pod: &Pod) -> Result<bool, CgroupError> {
-        let uid = uid_of(pod);
+        let uid = uid_text(pod);
         let demand = PodDemand::read(pod)
             .map_err(|error| CgroupError::new(uid, CgroupErrorKind::Other, error.to_string()))?;
         let class = qos_class(&demand, &self.settings.rules);

@@ -1,6 +1,6 @@
 //! From a command line to `Settings`: the order in which the sources are read and laid over each other.
 //!
-//! flags → gates → rules for flags → `--config` → `--config-dir` → flags again, on top → rules → what is not there yet.
+//! flags → gates → rules for flags → `--config` → `--config-dir` → flags again, on top → rules → settings that are not supported yet.
 //!
 //! Owns that order and the gathering of all problems into one error. It opens no file itself: the caller gives `Files`.
 
@@ -14,7 +14,7 @@ pub use files::Files;
 pub use problem::{LoadError, LoadProblem};
 
 use crate::flags::{self, CommandLine, FlagValue, KubeletFlags};
-use crate::gates::{FeatureGates, Gate};
+use crate::gates::FeatureGates;
 use crate::kubelet_configuration::{
     self as kubelet, DecodeErrors, DropIn, HostFacts, KubeletConfiguration, Problem, apply_defaults,
     apply_eviction_hard_defaults, default_kubelet_configuration, legacy_kubelet_configuration,
@@ -178,7 +178,7 @@ impl Loading<'_> {
         let mut configuration = match self.flags.config.clone() {
             Some(file) => self.configuration_file(&file, gates_of_flags)?,
             None => {
-                let mut configuration = legacy_kubelet_configuration(&gate_check(&FeatureGates::default()));
+                let mut configuration = legacy_kubelet_configuration(&FeatureGates::default());
                 self.apply_flags(&mut configuration);
                 configuration
             }
@@ -230,7 +230,7 @@ impl Loading<'_> {
             Err(errors) => self.refuse(errors)?,
         };
         let gates = self.gates_for_defaults(gates_of_flags, &configuration.feature_gates);
-        apply_defaults(&mut configuration, &gate_check(&gates));
+        apply_defaults(&mut configuration, &gates);
         let folder = file.parent().unwrap_or(Path::new("/")).to_string_lossy();
         kubelet::resolve_relative_paths(&mut configuration, &folder);
         apply_eviction_hard_defaults(&mut configuration);
@@ -278,7 +278,7 @@ impl Loading<'_> {
             Err(errors) => self.refuse(errors)?,
         };
         let gates = self.gates_for_defaults(gates_of_flags, &configuration.feature_gates);
-        apply_defaults(&mut configuration, &gate_check(&gates));
+        apply_defaults(&mut configuration, &gates);
         Some(configuration)
     }
 
@@ -337,7 +337,7 @@ impl Loading<'_> {
 
     /// The rules for the whole, and what is not there yet.
     fn check(&mut self, configuration: &KubeletConfiguration, gates: &FeatureGates) {
-        let mut problems = kubelet::validate(configuration, &gate_check(gates));
+        let mut problems = kubelet::validate(configuration, gates);
         problems.extend(kubelet::validate_on_host(configuration, self.host));
         let own_cgroup = &configuration.kubelet_cgroups;
         let reserved_cgroup = &configuration.kube_reserved_cgroup;
@@ -355,7 +355,7 @@ impl Loading<'_> {
             ));
         }
         let findings = pending::find(&self.flags, configuration, &self.defaults(gates), gates);
-        // A value that breaks a rule is told once.
+        // A value that breaks a rule is reported once.
         let broken: BTreeSet<String> = problems.iter().map(|problem| problem.path.clone()).collect();
         problems.extend(
             findings
@@ -363,7 +363,7 @@ impl Loading<'_> {
                 .into_iter()
                 .filter(|problem| !broken.contains(&problem.path)),
         );
-        // A field of the wrong type has a default in its place, which would be told as if it were the user's.
+        // A field of the wrong type has a default in its place, which would be reported as if the user had set it.
         problems.retain(|problem| !self.problems.iter().any(|known| known.covers(&problem.path)));
         self.problems
             .extend(problems.into_iter().map(LoadProblem::Setting));
@@ -372,11 +372,10 @@ impl Loading<'_> {
 
     /// What would be in effect with nothing but the same choice of a file or none.
     fn defaults(&self, gates: &FeatureGates) -> KubeletConfiguration {
-        let check = gate_check(gates);
         if self.flags.config.is_none() {
-            return legacy_kubelet_configuration(&check);
+            return legacy_kubelet_configuration(gates);
         }
-        let mut defaults = default_kubelet_configuration(&check);
+        let mut defaults = default_kubelet_configuration(gates);
         apply_eviction_hard_defaults(&mut defaults);
         defaults
     }
@@ -391,9 +390,4 @@ impl Loading<'_> {
         values.extend(of_object.iter().map(|(name, value)| (name.clone(), *value)));
         self.gates("featureGates", &values)
     }
-}
-
-/// Gates by name, as defaults and rules ask for them.
-fn gate_check(gates: &FeatureGates) -> impl Fn(&str) -> bool + '_ {
-    |name| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate))
 }

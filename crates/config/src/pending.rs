@@ -1,4 +1,4 @@
-//! Which settings have an effect today, and what is said about those that do not.
+//! Which settings have an effect today, and the warnings and errors about those that do not.
 //!
 //! Owns one row per configuration field and per flag. A setting is never ignored in silence: it works, or a value other
 //! than its default is warned of, or it is refused because running without it would be worse than not running.
@@ -22,7 +22,7 @@ pub enum Support {
     NotYet,
     /// As `NotYet`, but a value that asks for the feature is an error.
     Refused {
-        /// Which values are refused, in words.
+        /// Which values are refused, as text for the message.
         when: &'static str,
     },
 }
@@ -154,7 +154,7 @@ pub fn is_effective(gate: Gate, gates: &FeatureGates) -> bool {
     gates.enabled(gate) && is_there
 }
 
-/// What is said at start-up about settings without effect.
+/// The warnings and errors at start-up about settings without effect.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) problems: Vec<Problem>,

@@ -9,7 +9,7 @@ use crate::kubelet_configuration::Problem;
 pub const API_VERSION: &str = "rubelet.dev/v1alpha1";
 pub const KIND: &str = "RubeletConfiguration";
 
-/// The switches. All are off by default: a drop-in behaves as upstream until it is told otherwise.
+/// The switches. All are off by default: without the file rubelet behaves as upstream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RubeletConfiguration {
     /// `sessionsNeedCreate`: exec, attach, run and port forwarding need the verb `create`, also by GET.

@@ -43,7 +43,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Everything a node was told, checked and complete.
+/// All settings of a node, validated and complete.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(crate) flags: KubeletFlags,
@@ -55,7 +55,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What only the command line says.
+    /// The settings that only flags have.
     #[must_use]
     pub fn flags(&self) -> &KubeletFlags {
         &self.flags
@@ -84,7 +84,7 @@ impl Settings {
         &self.flag_texts
     }
 
-    /// What the user should be told at start-up, in the order it was found.
+    /// Warnings for the start-up log, in the order they were found.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings

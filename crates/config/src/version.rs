@@ -68,7 +68,7 @@ const PLATFORM: &str = "linux/arm64";
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const PLATFORM: &str = "linux/unknown";
 
-/// Reads one use of `--version`, on top of the version that an earlier use said to report.
+/// Reads one use of `--version`, on top of the version that an earlier use set.
 pub(crate) fn request(text: &str, earlier: Option<String>) -> Result<VersionRequest, String> {
     let print = |print| {
         Ok(VersionRequest {

@@ -1,6 +1,6 @@
-//! What the interface promises about answers, checked before anybody builds on them.
+//! What the CRI promises about answers, checked before they are used.
 //!
-//! Owns the list of fields that must be set, which is upstream's. Pure: each check says in words what is missing.
+//! Owns the list of fields that must be set, which is upstream's. Pure: each check returns a text of what is missing.
 
 use rubelet_wire::cri::v1;
 

@@ -1,7 +1,7 @@
 //! When the next attempt to connect may be made.
 //!
 //! Owns the gaps between attempts: 100 ms growing by 1.6 to 3 s, as upstream's client. An attempt counts as failed until the
-//! runtime answered something: a socket that accepts and then talks nonsense is backed off from like a closed one.
+//! runtime has answered: a socket that accepts and then sends garbage is backed off from like a closed one.
 //! Pure: the time comes in as a parameter.
 //!
 //! ```text
@@ -25,7 +25,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Books an attempt, or says how long none may be made.
+    /// Books an attempt, or returns how long none may be made.
     pub(crate) fn attempt(&mut self, now: Instant) -> Result<(), Duration> {
         if let Some(wait) = self
             .not_before
@@ -39,7 +39,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// The runtime answered: the next break may be mended at once. Returns whether this was news.
+    /// The runtime answered: the next attempt may follow at once. Returns whether the state has changed.
     pub(crate) fn answered(&mut self) -> bool {
         let news = self.attempts > 0;
         *self = Self::default();

@@ -1,7 +1,7 @@
-//! What all calls share: the exchange itself, its deadline, its span, its metric, and the way of lists.
+//! What all calls share: the exchange itself, its deadline, its span `cri{method}`, its metric, and plain or streamed lists.
 //!
 //! Owns one endpoint's calls. It must not know what a message means, and must not retry what the runtime may have seen: every
-//! caller plans its next step from a fresh look anyway.
+//! caller plans its next step from a fresh observation anyway.
 
 use std::future::Future;
 use std::pin::pin;
@@ -43,7 +43,7 @@ pub(crate) struct Caller {
     pub(crate) streams_lists: Arc<AtomicBool>,
 }
 
-/// One way to ask for a list: the call, its request, and where the items are in an answer.
+/// A plain or streamed list: the call, its request, and where the items are in an answer.
 pub(crate) struct Listing<Q, A, T> {
     pub(crate) method: &'static Method,
     pub(crate) request: Q,
@@ -57,7 +57,8 @@ impl Caller {
         method: &Method,
         operation: impl Future<Output = Result<T, RuntimeError>>,
     ) -> Result<T, RuntimeError> {
-        let span = tracing::info_span!("cri", method = method.name);
+        // Below the level of failures that are logged there is no span, and no cost.
+        let span = tracing::debug_span!("cri", method = method.name);
         let timer = self.metrics.start(method.operation);
         let result = async {
             let result = operation.await;
@@ -134,7 +135,7 @@ impl Caller {
     ) -> Result<Bytes, RuntimeError> {
         self.check_size(method, &request)?;
         self.send(method, || async {
-            let mut request = tell_deadline(request.clone(), timeout);
+            let mut request = with_deadline(request.clone(), timeout);
             if let Some(namespace) = method.namespace {
                 let namespace = MetadataValue::from_static(namespace);
                 request.metadata_mut().insert(NAMESPACE_HEADER, namespace);
@@ -155,7 +156,7 @@ impl Caller {
         timeout: Option<Duration>,
     ) -> Result<Streaming<Bytes>, RuntimeError> {
         self.send(method, || async {
-            let request = tell_deadline(request.clone(), timeout);
+            let request = with_deadline(request.clone(), timeout);
             self.grpc()
                 .await?
                 .server_streaming(request, PathAndQuery::from_static(method.path), RawCodec)
@@ -265,7 +266,7 @@ impl Caller {
         }
     }
 
-    /// Bounds a call by the runtime's signs of life.
+    /// Bounds a call by the runtime's liveness.
     pub(crate) async fn while_alive<T>(
         &self,
         method: &Method,
@@ -283,7 +284,7 @@ impl Caller {
         }
     }
 
-    /// Ends when the runtime stops answering. Any answer is a sign of life, an error as well: an image service need not
+    /// Ends when the runtime stops answering. Any answer shows that it is alive, an error as well: an image service need not
     /// know `Version`. A broken connection is left to the call that waits, which fails by it.
     async fn silence(&self) {
         loop {
@@ -312,7 +313,7 @@ impl Caller {
         Ok(grpc)
     }
 
-    /// tonic would notice it only in the middle of sending, and blame the connection.
+    /// tonic would notice it only in the middle of sending, and report a broken connection.
     fn check_size(&self, method: &Method, request: &Bytes) -> Result<(), RuntimeError> {
         if request.len() <= MAX_MESSAGE_BYTES {
             return Ok(());
@@ -357,8 +358,8 @@ pub(crate) fn encoded(message: &impl Message) -> Bytes {
     message.encode_to_vec().into()
 }
 
-/// The runtime is told the deadline too, so that it stops working for nobody.
-fn tell_deadline(message: Bytes, timeout: Option<Duration>) -> Request<Bytes> {
+/// The request carries the deadline, so that the runtime stops work that nothing waits for.
+fn with_deadline(message: Bytes, timeout: Option<Duration>) -> Request<Bytes> {
     let mut request = Request::new(message);
     if let Some(timeout) = timeout {
         request.set_timeout(deadline::sent(timeout));

@@ -1,4 +1,4 @@
-//! The client: its options, its making, and the check that the runtime speaks CRI v1.
+//! The client: its options, its construction, and the check that the runtime serves CRI v1.
 //!
 //! Owns how endpoints become connections. The calls are in `runtime` and `image`.
 
@@ -22,11 +22,11 @@ use crate::metrics::CriMetrics;
 pub struct CriOptions {
     /// `containerRuntimeEndpoint`.
     pub endpoint: String,
-    /// `imageServiceEndpoint`; without it images are asked for at [`Self::endpoint`].
+    /// `imageServiceEndpoint`; without it the image service is at [`Self::endpoint`].
     pub image_endpoint: Option<String>,
     /// `runtimeRequestTimeout`.
     pub request_timeout: Duration,
-    /// How often a runtime must show a sign of life while a call without deadline waits.
+    /// How often the runtime's liveness is checked while a call without deadline waits.
     pub liveness_interval: Duration,
     /// The feature gate `CRIListStreaming`.
     pub list_streaming: bool,
@@ -65,7 +65,7 @@ pub struct CriClient {
 }
 
 impl CriClient {
-    /// Makes a client and checks that both services are there and speak CRI v1.
+    /// Makes a client and checks that both services are there and serve CRI v1.
     ///
     /// # Errors
     /// When an endpoint cannot be used, or a service does not answer, or answers something else than CRI v1.
@@ -149,7 +149,7 @@ impl Caller {
         if error.kind() != RuntimeErrorKind::Unimplemented {
             return Err(error);
         }
-        // The question has the same form in v1alpha2; its answer tells the user which runtime is too old.
+        // The request has the same form in v1alpha2; the answer names the runtime that is too old.
         let patience = Patience::Until(self.request_timeout);
         let old: Result<v1::VersionResponse, _> = self
             .exchange(&method::VERSION_V1ALPHA2, request(), patience)
@@ -164,7 +164,7 @@ impl Caller {
         Err(self.unsupported(&method::VERSION, error, &found))
     }
 
-    /// Words the answer "unknown service" for users.
+    /// Rewrites the answer "unknown service" for users.
     fn unsupported(&self, method: &Method, error: RuntimeError, found: &str) -> RuntimeError {
         if error.kind() != RuntimeErrorKind::Unimplemented {
             return error;

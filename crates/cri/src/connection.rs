@@ -48,7 +48,7 @@ impl Link {
         })
     }
 
-    /// The runtime sent an answer, whatever it says.
+    /// The runtime sent an answer, an error as well.
     pub(crate) fn answered(&self) {
         let mut state = self.state();
         if state.backoff.answered() {
@@ -57,7 +57,7 @@ impl Link {
         }
     }
 
-    /// The connection broke or could not be made. Each new reason is told once.
+    /// The connection broke or could not be made. Each new reason is logged once.
     pub(crate) fn broke(&self, reason: &str) {
         let mut state = self.state();
         if state.last_failure.as_deref() != Some(reason) {

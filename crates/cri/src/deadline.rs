@@ -11,9 +11,9 @@
 //! | CheckpointPod, RestorePod | the caller's, else that |
 //! | PullImage, ExecSync without a timeout, GetContainerEvents | none, but the runtime must stay alive |
 //!
-//! "Stay alive" is the no-progress deadline that upstream lacks: while such a call waits, the runtime is asked for its
-//! version every [`DEFAULT_LIVENESS_INTERVAL`]; when that question gets no answer within `runtimeRequestTimeout`, the call
-//! fails. How far a pull has come is not to be seen through CRI; runtimes watch that themselves.
+//! "Stay alive" is the no-progress deadline that upstream lacks: while such a call waits, the client asks the runtime for its
+//! version every [`DEFAULT_LIVENESS_INTERVAL`]; when there is no answer within `runtimeRequestTimeout`, the call
+//! fails. CRI does not show the progress of a pull; runtimes watch that themselves.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use rubelet_model::{MAX_PERIOD_SECONDS, period};
 /// `runtimeRequestTimeout` when nothing is configured.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often a runtime is asked for a sign of life while a call without deadline waits.
+/// How often the runtime's liveness is checked while a call without deadline waits.
 pub const DEFAULT_LIVENESS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What bounds a call.
@@ -30,7 +30,7 @@ pub const DEFAULT_LIVENESS_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) enum Patience {
     /// An answer within this time.
     Until(Duration),
-    /// As long as the runtime shows signs of life.
+    /// As long as the runtime is alive.
     WhileAlive,
 }
 

@@ -1,7 +1,7 @@
 //! The stream of container events.
 //!
 //! Owns opening it, watching that the runtime stays alive while nothing happens, and its end. It must not open it again:
-//! whoever reads events knows whether it still wants them.
+//! the observer decides whether it still wants events.
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
@@ -20,7 +20,7 @@ pub(crate) fn open(caller: Caller) -> EventStream {
         timer: caller.metrics.start(method::GET_CONTAINER_EVENTS.operation),
         caller,
         stream: None,
-        span: tracing::info_span!("cri", method = method::GET_CONTAINER_EVENTS.name),
+        span: tracing::debug_span!("cri", method = method::GET_CONTAINER_EVENTS.name),
     };
     stream::unfold(Some(events), |events| async {
         let events = events?;

@@ -8,12 +8,12 @@ use std::error::Error;
 use rubelet_ports::RuntimeErrorKind as Kind;
 use tonic::{Code, Status, TimeoutExpired};
 
-/// Where a failure comes from, and what it says.
+/// Where a failure comes from, and its message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) message: String,
-    /// The runtime itself said so: the connection works.
+    /// The runtime itself answered so: the connection works.
     pub(crate) from_runtime: bool,
 }
 
@@ -61,7 +61,7 @@ fn kind(code: Code, message: &str) -> Kind {
         Code::InvalidArgument => Kind::InvalidArgument,
         Code::FailedPrecondition | Code::Aborted => Kind::FailedPrecondition,
         Code::PermissionDenied | Code::Unauthenticated => Kind::PermissionDenied,
-        // tonic reports a message above the limit as out of range, Go's gRPC as exhausted; both say it in words only.
+        // tonic reports a message above the limit as out of range, Go's gRPC as exhausted; only the texts differ from other errors of these codes.
         Code::OutOfRange if message.contains("message length too large") => Kind::MessageTooLarge,
         Code::ResourceExhausted if message.contains("larger than max") => Kind::MessageTooLarge,
         Code::ResourceExhausted => Kind::ResourceExhausted,
@@ -80,7 +80,7 @@ fn has_timed_out(error: &(dyn Error + 'static)) -> bool {
     chain(error).any(<dyn Error>::is::<TimeoutExpired>)
 }
 
-/// The first cause: the layers above it only say "transport error".
+/// The first cause: the layers above it only add "transport error".
 fn innermost(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map(ToString::to_string).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! The table of CRI calls: name, path on the wire, and upstream's label in metrics.
 //!
-//! Owns those strings. Tests hold the names against the golden list of the interface.
+//! Owns those strings. Tests compare the names with the golden list of the CRI.
 
 /// One call of the interface.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct Method {
     pub(crate) path: &'static str,
     /// The label `operation_type`. A streamed list counts as its plain twin, as upstream.
     pub(crate) operation: &'static str,
-    /// The namespace that the runtime is told, for calls that are not of the CRI.
+    /// The namespace header, for calls that are not of the CRI.
     pub(crate) namespace: Option<&'static str>,
 }
 
@@ -75,7 +75,7 @@ calls! { "ImageService":
     STREAM_IMAGES "StreamImages" "list_images";
 }
 
-/// The same question in the interface's last version before v1, asked only to word the error better.
+/// The same call in the CRI's last version before v1, made only for a better error.
 pub(crate) const VERSION_V1ALPHA2: Method = Method {
     name: "Version",
     path: "/runtime.v1alpha2.RuntimeService/Version",
@@ -83,7 +83,7 @@ pub(crate) const VERSION_V1ALPHA2: Method = Method {
     namespace: None,
 };
 
-/// What is on its way into containerd's content store.
+/// What containerd is writing to its content store.
 pub(crate) const LIST_CONTENT_STATUSES: Method = Method {
     name: "ListStatuses",
     path: "/containerd.services.content.v1.Content/ListStatuses",

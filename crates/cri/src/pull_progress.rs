@@ -1,7 +1,7 @@
 //! The progress of pulls, where the runtime is a containerd: its content store is served on the same socket.
 //!
-//! Owns one question that is not of the CRI. It is not counted among the calls to the runtime, and a runtime that does not know it is no
-//! failure of anybody.
+//! Owns one call that is not of the CRI. It is not counted among the calls to the runtime, and a runtime that does not know it is no
+//! failure.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::client::CriClient;
 use crate::deadline::Patience;
 use crate::method;
 
-/// It only reads a few small files; nobody waits for it.
+/// It only reads a few small files, and no pod waits for it.
 const LIMIT: Duration = Duration::from_secs(5);
 
 #[async_trait]

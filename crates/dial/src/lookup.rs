@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use rubelet_model::observation::PodUid;
-use rubelet_ports::{Complaint, Moment};
+use rubelet_ports::{LogThrottle, Moment};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -34,7 +34,7 @@ pub(crate) struct Lookups {
     places_of_pods: Mutex<BTreeMap<PodUid, Weak<Semaphore>>>,
     under_way: Arc<UnderWay>,
     started: Instant,
-    complaint: Mutex<Complaint>,
+    throttle: Mutex<LogThrottle>,
 }
 
 /// Look-ups that have a place, by name.
@@ -58,7 +58,7 @@ impl Lookups {
             places_of_pods: Mutex::default(),
             under_way: Arc::default(),
             started: Instant::now(),
-            complaint: Mutex::default(),
+            throttle: Mutex::default(),
         }
     }
 
@@ -127,8 +127,8 @@ impl Lookups {
 
     /// What a caller is told that had no place in time.
     pub(crate) fn no_place(&self, pod: &PodUid, name: &str) -> String {
-        let mut complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
-        if complaint.is_due("", Moment::from_start(self.started.elapsed())) {
+        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        if throttle.is_due("", Moment::from_start(self.started.elapsed())) {
             tracing::warn!(
                 %pod,
                 host = name,

@@ -1,6 +1,7 @@
 //! The targets. The name of each is the name of its corpus.
 
 use rubelet_apiserver::fuzz as apiserver;
+use rubelet_config::FeatureGates;
 use rubelet_images::fuzz as images;
 use rubelet_lifecycle::configuration::{env_file, termination_message};
 use rubelet_lifecycle::user_namespaces::Record;
@@ -87,7 +88,7 @@ pub(super) fn user_namespace_record(bytes: &[u8]) {
 }
 
 pub(super) fn manifest(bytes: &[u8]) {
-    let gates = |_: &str| true;
+    let gates = FeatureGates::every(true);
     let read = || rubelet_manifest::read_file(bytes, "/etc/kubernetes/manifests/a.yaml", "node", &gates);
     let pods = read();
     assert_eq!(pods, read(), "the same file is the same pod");

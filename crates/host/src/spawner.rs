@@ -38,7 +38,7 @@ impl TokioSpawner {
 impl Spawner for TokioSpawner {
     fn spawn(&self, name: &str, future: BoxFuture<'static, ()>) {
         // No parent: a task lives on after the span that it was spawned in.
-        let span = tracing::info_span!(parent: None, "task", name);
+        let span = tracing::info_span!(parent: None, "task", task = name);
         let vital = self.defects.clone().map(|defects| (defects, name.to_owned()));
         let guarded = async move {
             if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {

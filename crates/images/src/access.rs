@@ -1,6 +1,6 @@
 //! Whether a pod may use an image that is on the node.
 //!
-//! Owns the question to the records and, where they ask for it, the pod's credentials. Without records every pod may use everything.
+//! Owns the check against the records and, where needed, the pod's credentials. Without records every pod may use every image.
 
 use rubelet_ports::{ImageRequest, PresentImage};
 
@@ -28,15 +28,15 @@ impl Images {
         let image = image_of(request);
         let grants = match records.access(image, &present.image_ref).await {
             Access::Compare(grants) => grants,
-            told => {
-                self.checked(&told);
-                return match told {
+            verdict => {
+                self.checked(&verdict);
+                return match verdict {
                     Access::Exempt | Access::Granted => Use::Granted,
                     Access::MustPull | Access::Unknown | Access::Compare(_) => Use::Refused(None),
                 };
             }
         };
-        // A secret that cannot be read is told when it comes to pulling.
+        // A secret that cannot be read is reported with the pull.
         let Ok(found) = self.credentials.find(&repository(image), &request.pod).await else {
             self.count(|metrics| metrics.checked(Check::Error));
             return Use::Refused(None);

@@ -1,6 +1,6 @@
 //! How long a pod waits before it tries to pull an image again.
 //!
-//! Owns the delays per pod and image, and the error that is told meanwhile. It measures in moments, not in wall time, and it
+//! Owns the delays per pod and image, and the error that is reported meanwhile. It measures in moments, not in wall time, and it
 //! does not pull.
 
 use std::collections::BTreeMap;

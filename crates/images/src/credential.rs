@@ -1,6 +1,6 @@
 //! A user and password for a registry, and where it comes from.
 //!
-//! Owns the hash by which two credentials are told apart without keeping them, as upstream writes it to disk. Nothing here prints a
+//! Owns the hash that identifies a credential without keeping it, as upstream writes it to disk. Nothing here prints a
 //! password.
 
 use std::fmt;
@@ -9,12 +9,12 @@ use rubelet_model::go_json;
 use rubelet_wire::cri::v1;
 use sha2::{Digest, Sha256};
 
-/// What one entry of a docker configuration says.
+/// One entry of a docker configuration.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct RegistryUser {
     pub(crate) username: String,
     pub(crate) password: String,
-    /// Goes to nobody; it counts in the hash.
+    /// Not used; it counts in the hash.
     pub(crate) email: String,
 }
 

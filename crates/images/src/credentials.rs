@@ -1,12 +1,13 @@
-//! The credentials that a pod's image may be pulled with, from everywhere they can come from.
+//! The credentials for pulling a pod's image, from all sources.
 //!
 //! Owns the order: the pod's pull secrets, then the node's docker configuration, then plugins. Whatever fits is tried in turn. Where a source
-//! gives nothing, the pull goes on without it and says so if it fails.
+//! gives nothing, the pull goes on without it and names it if it fails.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use rubelet_model::pod::namespace_of;
 use rubelet_ports::{FileReader, PodObjects};
 use thiserror::Error;
 
@@ -139,7 +140,7 @@ impl CredentialSources {
     }
 
     async fn secrets(&self, pod: &Pod) -> (Vec<Arc<Secret>>, Vec<String>) {
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace_of(pod);
         let references = pod
             .spec
             .iter()

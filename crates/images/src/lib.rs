@@ -1,8 +1,8 @@
-//! Images on the node: whether a container's image is there, and pulling it when its policy says so.
+//! Images on the node: checks whether a container's image is present, and pulls it as its pull policy requires.
 //!
 //! Owns pull policies, the default tag, backoff, the queue in front of the registries, the credentials that are tried there, who may
-//! use an image that is on the node, and the events and waiting reasons that tell about all of it. It must not know the runtime's client
-//! nor the agent: it meets both through ports. No credential is logged, told or written down.
+//! use an image that is on the node, and the events and waiting reasons about all of it. It must not know the runtime's client
+//! nor the agent: it meets both through ports. No credential is logged, put into an event or written to disk.
 //!
 //! ```text
 //! policy ─► is it there? ─► may this pod use it? (records) ─► yes: done
@@ -18,6 +18,7 @@ mod credentials;
 pub mod fuzz;
 pub mod garbage;
 mod keyring;
+mod messages;
 mod metrics;
 mod progress;
 mod providers;
@@ -27,12 +28,12 @@ mod records;
 mod reference;
 mod request;
 mod settings;
-mod words;
 
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use rubelet_model::observation::PodUid;
+use rubelet_model::pod::uid_of;
 use rubelet_ports::{
     Clock, EventRecorder, ImageFailure, ImageProvider, ImageReader, ImageRequest, ImageWriter, PodEvent,
     PresentImage, PullProgress,
@@ -42,13 +43,13 @@ use rubelet_wire::cri::v1;
 use crate::access::Use;
 use crate::backoff::{PullBackoff, PullWait};
 use crate::credentials::Found;
+use crate::messages::{event, reason};
 use crate::progress::Waiting;
 use crate::pulls::{Arrival, Pull, PullError, Pulled, Pulls, unpoisoned};
 use crate::rate::PullRate;
 use crate::records::Intent;
 use crate::reference::repository;
-use crate::request::{PullPolicy, image_of, image_spec, present_image, uid_of, user_of};
-use crate::words::{event, reason};
+use crate::request::{PullPolicy, image_of, image_spec, present_image, user_of};
 
 pub use crate::backoff::PullBackoffLimits;
 pub use crate::credentials::{CredentialSources, NodeDockerConfig};
@@ -117,7 +118,7 @@ impl Images {
         }
     }
 
-    /// With bytes of pulls, where the runtime tells.
+    /// With bytes of pulls, where the runtime reports them.
     #[must_use]
     pub fn with_progress(mut self, progress: Arc<dyn PullProgress>) -> Self {
         self.pulls = pulls(
@@ -157,8 +158,8 @@ impl Images {
     ) -> Result<PresentImage, ImageFailure> {
         let image = image_of(request);
         let spec = image_spec(request).map_err(|error| {
-            let message = words::invalid_name(image, &error);
-            self.tell(request, PodEvent::warning(event::INSPECT_FAILED, &message));
+            let message = messages::invalid_name(image, &error);
+            self.record(request, PodEvent::warning(event::INSPECT_FAILED, &message));
             failure(reason::INVALID_NAME, message)
         })?;
         let policy = PullPolicy::of(request);
@@ -182,8 +183,8 @@ impl Images {
             course.must_pull = Some(true);
         }
         if policy == PullPolicy::Never {
-            let message = words::not_present(image);
-            self.tell(request, PodEvent::warning(event::NEVER, &message));
+            let message = messages::not_present(image);
+            self.record(request, PodEvent::warning(event::NEVER, &message));
             return Err(failure(reason::NEVER, message));
         }
         self.pull(request, spec, found, policy == PullPolicy::Always)
@@ -198,8 +199,8 @@ impl Images {
 
     fn tell_present(&self, request: &ImageRequest) {
         let verified = self.settings.ensure_secret_pulled_images;
-        let message = words::already_present(image_of(request), verified);
-        self.tell(request, PodEvent::normal(event::PULLED, message));
+        let message = messages::already_present(image_of(request), verified);
+        self.record(request, PodEvent::normal(event::PULLED, message));
     }
 
     async fn inspect(
@@ -210,8 +211,8 @@ impl Images {
         match self.reader.image_status(spec.clone(), false).await {
             Ok(answer) => Ok(answer.image.and_then(present_image)),
             Err(error) => {
-                let message = words::inspect_failed(image_of(request), &error);
-                self.tell(request, PodEvent::warning(event::INSPECT_FAILED, &message));
+                let message = messages::inspect_failed(image_of(request), &error);
+                self.record(request, PodEvent::warning(event::INSPECT_FAILED, &message));
                 Err(failure(reason::INSPECT, message))
             }
         }
@@ -225,7 +226,7 @@ impl Images {
         must_be_fresh: bool,
     ) -> Result<PresentImage, ImageFailure> {
         let image = image_of(request);
-        let may_begin = unpoisoned(&self.backoff).begin(&uid_of(request), image, self.clock.moment());
+        let may_begin = unpoisoned(&self.backoff).begin(&uid_of(&request.pod), image, self.clock.moment());
         if let Err(wait) = may_begin {
             return Err(self.back_off(request, wait));
         }
@@ -238,7 +239,10 @@ impl Images {
         };
         let intent = self.begin(request, &found).await?;
         let asked_at = self.clock.moment();
-        self.tell(request, PodEvent::normal(event::PULLING, words::pulling(image)));
+        self.record(
+            request,
+            PodEvent::normal(event::PULLING, messages::pulling(image)),
+        );
         let pull = Pull {
             spec,
             sandbox_config: request.sandbox_config.clone(),
@@ -265,13 +269,13 @@ impl Images {
                 };
                 // Who joined late did not wait for the whole pull.
                 let pull = pulled.duration.min(with_waiting);
-                let message = words::pulled(image, pull, with_waiting, size_bytes);
-                self.tell(request, PodEvent::normal(event::PULLED, message));
+                let message = messages::pulled(image, pull, with_waiting, size_bytes);
+                self.record(request, PodEvent::normal(event::PULLED, message));
                 self.count(|metrics| metrics.pulled(with_waiting, size_bytes));
                 return self.image_of_pull(request, *pulled);
             }
             Err(PullError::TooManyPulls) => TOO_MANY_PULLS.to_owned(),
-            Err(PullError::Runtime(errors)) => words::runtime_errors(&errors),
+            Err(PullError::Runtime(errors)) => messages::runtime_errors(&errors),
         };
         if let Some(intent) = intent {
             intent.not_needed().await;
@@ -284,7 +288,7 @@ impl Images {
         loop {
             let (flight, stage) = self.pulls.flight(pull.clone());
             let arrival = {
-                let _waits = self.waiting.enter(uid_of(request), image_of(request), stage);
+                let _waits = self.waiting.enter(uid_of(&request.pod), image_of(request), stage);
                 flight.await?
             };
             let image = match arrival {
@@ -310,15 +314,15 @@ impl Images {
         match records.begin(image_of(request)).await {
             Ok(intent) => Ok(Some(intent)),
             Err(error) => {
-                let message = words::intent_failed(image_of(request), &error);
+                let message = messages::intent_failed(image_of(request), &error);
                 Err(self.pull_failed(request, &message, found))
             }
         }
     }
 
     fn back_off(&self, request: &ImageRequest, wait: PullWait) -> ImageFailure {
-        let message = words::backing_off(image_of(request));
-        self.tell(request, PodEvent::normal(event::BACKOFF, &message));
+        let message = messages::backing_off(image_of(request));
+        self.record(request, PodEvent::normal(event::BACKOFF, &message));
         ImageFailure {
             reason: reason::BACKOFF,
             message: match wait.error {
@@ -337,18 +341,18 @@ impl Images {
             failures => format!("{error} ({})", failures.join("; ")),
         };
         let error = error.as_str();
-        self.tell(
+        self.record(
             request,
-            PodEvent::warning(event::FAILED, words::pull_failed(image, error)),
+            PodEvent::warning(event::FAILED, messages::pull_failed(image, error)),
         );
-        let (reason, message) = words::pull_failure(image, error);
+        let (reason, message) = messages::pull_failure(image, error);
         if reason == reason::PULL && !found.missing_secrets.is_empty() {
-            let message = words::missing_secrets(&found.missing_secrets);
+            let message = messages::missing_secrets(&found.missing_secrets);
             self.events
                 .record(&request.pod, PodEvent::warning(event::MISSING_SECRETS, message));
         }
         let delay = unpoisoned(&self.backoff).fail(
-            &uid_of(request),
+            &uid_of(&request.pod),
             image,
             format!("{reason}: {message}"),
             self.clock.moment(),
@@ -360,7 +364,7 @@ impl Images {
         }
     }
 
-    /// The runtime's own word for the image, with its user. Without the status nobody knows which user that is, and a guess
+    /// The runtime's own reference of the image, with its user. Without the status the user is not known, and a guess
     /// could run a container as root that must not.
     fn image_of_pull(&self, request: &ImageRequest, pulled: Pulled) -> Result<PresentImage, ImageFailure> {
         match pulled.status {
@@ -373,14 +377,14 @@ impl Images {
                 })
             }
             Err(error) => {
-                let message = words::inspect_failed(image_of(request), &error);
-                self.tell(request, PodEvent::warning(event::INSPECT_FAILED, &message));
+                let message = messages::inspect_failed(image_of(request), &error);
+                self.record(request, PodEvent::warning(event::INSPECT_FAILED, &message));
                 Err(failure(reason::INSPECT, message))
             }
         }
     }
 
-    fn tell(&self, request: &ImageRequest, event: PodEvent) {
+    fn record(&self, request: &ImageRequest, event: PodEvent) {
         self.events
             .record(&request.pod, event.of_container(&request.container.name));
     }
@@ -395,7 +399,7 @@ impl ImageProvider for Images {
         self.count(|metrics| metrics.requested(policy, course.is_present, course.must_pull));
         if let Err(failure) = &result {
             let message = format!("Error: {}", failure.reason);
-            self.tell(&request, PodEvent::warning(event::FAILED, message));
+            self.record(&request, PodEvent::warning(event::FAILED, message));
         }
         result
     }
@@ -418,7 +422,7 @@ impl ImageProvider for Images {
     }
 
     fn progress(&self, uid: &PodUid, image: &str) -> Option<String> {
-        self.waiting.words(uid, image, self.clock.moment())
+        self.waiting.text(uid, image, self.clock.moment())
     }
 
     fn forget_pod(&self, uid: &PodUid) {

@@ -41,7 +41,7 @@ pub(crate) enum Removed {
     Space,
 }
 
-/// What the records said of a pod that wants an image that is there.
+/// The verdict of the records about a pod that wants a present image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     PolicyAllowed,
@@ -83,13 +83,13 @@ impl ImagesMetrics {
         Ok(Self {
             pull_durations: durations(
                 "kubelet_image_pull_duration_seconds",
-                "[ALPHA] Time from the wish for an image to its arrival in seconds, by the image's size.",
+                "[ALPHA] Time from the request for an image to its arrival in seconds, by the image's size.",
                 &PULL_SECONDS,
                 "image_size_in_bytes",
             )?,
             garbage_collected: counters(
                 "kubelet_image_garbage_collected_total",
-                "[ALPHA] Images that were removed because nobody uses them, by what they were removed for.",
+                "[ALPHA] Images that were removed because they are unused, by what they were removed for.",
                 &["reason"],
             )?,
             requests: counters(
@@ -152,7 +152,7 @@ impl ImagesMetrics {
         self.garbage_collected.with_label_values(&[reason]).inc();
     }
 
-    /// `None` is what nobody found out.
+    /// `None` is unknown.
     pub(crate) fn requested(
         &self,
         policy: PullPolicy,
@@ -164,13 +164,13 @@ impl ImagesMetrics {
             PullPolicy::IfNotPresent => "ifnotpresent",
             PullPolicy::Never => "never",
         };
-        let word = |known: Option<bool>| match known {
+        let label = |known: Option<bool>| match known {
             Some(true) => "true",
             Some(false) => "false",
             None => "unknown",
         };
         self.requests
-            .with_label_values(&[policy, word(present_locally), word(pull_required)])
+            .with_label_values(&[policy, label(present_locally), label(pull_required)])
             .inc();
     }
 

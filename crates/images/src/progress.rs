@@ -1,7 +1,7 @@
-//! How far a pull is: its time, and its bytes where they can be told apart from those of others.
+//! The progress of pulls: the time, and the bytes where they are known to belong to the pull.
 //!
-//! Owns what is known of each pull under way and the words for it. The runtime tells what arrives for all pulls together, so that bytes
-//! are shown only of a pull that was alone from its beginning. It asks nobody: whoever pulls notes here what it saw.
+//! Owns what is known of each pull under way and its text. The runtime reports what arrives for all pulls together, so that bytes
+//! are shown only of a pull that was alone from its beginning. It makes no calls: the code that pulls notes the progress here.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ struct Blob {
     total_bytes: Option<u64>,
 }
 
-/// One pull, for everybody who waits for it. The lock is held for a few instructions.
+/// One pull, shared by all that wait for it. The lock is held for a few instructions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stage(Arc<Mutex<Knowledge>>);
 
@@ -41,7 +41,7 @@ impl Stage {
         !unpoisoned(&self.0).has_company
     }
 
-    /// Notes what is on its way. What was begun before the pull is of somebody else or left behind.
+    /// Notes what is on its way. What began before the pull belongs to another pull or is left behind.
     pub(crate) fn note(&self, ingests: &[Ingest], begun_at: Timestamp) {
         let mut knowledge = unpoisoned(&self.0);
         // What is not on its way any more has arrived.
@@ -57,7 +57,7 @@ impl Stage {
         }
     }
 
-    pub(crate) fn words(&self, now: Moment) -> String {
+    pub(crate) fn text(&self, now: Moment) -> String {
         let knowledge = unpoisoned(&self.0);
         let Some(begun_at) = knowledge.begun_at else {
             return "waiting for other pulls".to_owned();
@@ -143,10 +143,10 @@ impl Waiting {
         Waits { waiting: self, key }
     }
 
-    pub(crate) fn words(&self, uid: &PodUid, image: &str, now: Moment) -> Option<String> {
+    pub(crate) fn text(&self, uid: &PodUid, image: &str, now: Moment) -> Option<String> {
         let all = unpoisoned(&self.0);
         let (_, stage) = all.get(&(uid.clone(), image.to_owned()))?;
-        Some(stage.words(now))
+        Some(stage.text(now))
     }
 }
 
@@ -178,7 +178,7 @@ fn megabytes(arrived: u64, total: u64) -> String {
     )
 }
 
-/// With a digit behind the point where that says more.
+/// With one decimal for small numbers.
 fn in_megabytes(bytes: u64, total: u64) -> String {
     let tenths = bytes / 100_000;
     match total < 10_000_000 {
@@ -210,12 +210,12 @@ mod tests {
     fn a_lonely_pull_tells_its_bytes() {
         let all = Arc::default();
         let stage = Stage::default();
-        assert_eq!(stage.words(at(5)), "waiting for other pulls");
+        assert_eq!(stage.text(at(5)), "waiting for other pulls");
         let _begun = Begun::new(&all, &stage, at(10));
-        assert_eq!(stage.words(at(12)), "pulling for 2 s");
+        assert_eq!(stage.text(at(12)), "pulling for 2 s");
         let check = |ingests: &[Ingest], seconds: u64, expected: &str| {
             stage.note(ingests, BEGAN);
-            assert_eq!(stage.words(at(seconds)), expected);
+            assert_eq!(stage.text(at(seconds)), expected);
         };
         // What a broken pull has left behind is not of this one.
         check(&[ingest("old", 7, 9, 999)], 13, "pulling for 3 s");
@@ -245,15 +245,15 @@ mod tests {
         let begun = Begun::new(&all, &first, at(0));
         first.note(&[ingest("a", 1, 2, 1000)], BEGAN);
         assert_eq!(
-            first.words(at(1)),
+            first.text(at(1)),
             "pulling for 1 s, 1.0 of 2.0 MB of the layers begun"
         );
         let other = Begun::new(&all, &second, at(1));
-        assert_eq!(first.words(at(2)), "pulling for 2 s");
-        assert_eq!(second.words(at(2)), "pulling for 1 s");
+        assert_eq!(first.text(at(2)), "pulling for 2 s");
+        assert_eq!(second.text(at(2)), "pulling for 1 s");
         // The rest of one that ended could still be seen.
         drop(begun);
-        assert_eq!(second.words(at(3)), "pulling for 2 s");
+        assert_eq!(second.text(at(3)), "pulling for 2 s");
         assert!(!second.is_alone());
         drop(other);
         let third = Stage::default();
@@ -265,13 +265,13 @@ mod tests {
     fn a_pod_waits_until_its_last_container_does_not() {
         let waiting = Waiting::default();
         let uid = PodUid::from("u");
-        let words = |image: &str| waiting.words(&uid, image, at(0));
+        let text = |image: &str| waiting.text(&uid, image, at(0));
         let one = waiting.enter(uid.clone(), "a", Stage::default());
         let two = waiting.enter(uid.clone(), "a", Stage::default());
-        assert!(words("a").is_some() && words("b").is_none());
+        assert!(text("a").is_some() && text("b").is_none());
         drop(one);
-        assert!(words("a").is_some());
+        assert!(text("a").is_some());
         drop(two);
-        assert_eq!(words("a"), None);
+        assert_eq!(text("a"), None);
     }
 }

@@ -1,15 +1,15 @@
-//! Pulls under way: how many at a time, who shares one.
+//! Pulls under way: how many at a time, and which callers share one.
 //!
 //! Owns the queue in front of the registry and the pulls in flight. It must not know pods: policies, backoff and events are the
 //! caller's.
 //!
-//! A pull belongs to everybody who waits for it and is driven by them; when the last of them leaves, the call is cancelled.
-//! Whoever only needs the image joins a pull at any time. Whoever asks for the newest one (policy `Always`) joins only a pull
+//! A pull is shared and driven by all callers that wait for it; when the last of them leaves, the call is cancelled.
+//! A caller that only needs the image joins a pull at any time. One that asks for the newest (policy `Always`) joins only a pull
 //! that still queues, because one that has begun may have asked the registry before the tag moved.
 //!
 //! ```text
-//! queue ─► had to wait, and nobody needs the newest: is it there by now? ─► yes: nothing is pulled
-//!                                                        └ no ─► rate ─► pull ─► the place is free once everybody has noted it
+//! queue ─► had to wait, and no caller needs the newest: is it there by now? ─► yes: nothing is pulled
+//!                                                        └ no ─► rate ─► pull ─► the place is free once all callers have noted it
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, WeakShared, select};
+use rubelet_model::pod::CONFIG_ANNOTATION_PREFIX;
 use rubelet_ports::{Clock, ImageReader, ImageWriter, PullProgress, RuntimeError, RuntimeErrorKind};
 use rubelet_wire::cri::v1;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -31,9 +32,6 @@ use crate::rate::PullRate;
 
 /// How often the runtime is asked what has arrived.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Marks that the node itself puts on static pods. They differ from pod to pod and mean nothing to a pull.
-const NODE_ANNOTATION_PREFIX: &str = "kubernetes.io/config.";
 
 /// What the runtime is asked to pull.
 #[derive(Clone, Debug)]
@@ -49,13 +47,13 @@ pub(crate) struct Pull {
 #[derive(Clone, Debug)]
 pub(crate) struct Pulled {
     pub(crate) image_ref: String,
-    /// What the runtime says about the image right after.
+    /// The runtime's status of the image right after.
     pub(crate) status: Result<Option<v1::Image>, RuntimeError>,
     /// Without the time in the queue.
     pub(crate) duration: Duration,
     /// Which of the candidates opened the registry.
     pub(crate) used: Option<usize>,
-    /// Kept until all who waited have noted the pull, so that whoever comes next finds what they know.
+    /// Kept until all waiting callers have noted the pull, so that the next one finds it.
     _place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -100,10 +98,11 @@ struct FlightKey {
 impl FlightKey {
     fn of(pull: &Pull) -> Self {
         let spec = &pull.spec;
+        // The kubelet's own annotations differ from pod to pod and do not affect a pull.
         let annotations = spec
             .annotations
             .iter()
-            .filter(|(key, _)| !key.starts_with(NODE_ANNOTATION_PREFIX))
+            .filter(|(key, _)| !key.starts_with(CONFIG_ANNOTATION_PREFIX))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         Self {
@@ -121,7 +120,7 @@ impl FlightKey {
 
 struct Joinable {
     number: u64,
-    /// Somebody needs the registry's own answer.
+    /// A caller needs the registry's own answer.
     must_be_fresh: bool,
     stage: Stage,
     flight: WeakShared<BoxFuture<'static, Outcome>>,
@@ -145,7 +144,7 @@ impl Flights {
             })
     }
 
-    /// Ends a flight without a pull, unless somebody needs one. From then on nobody joins it.
+    /// Ends a flight without a pull, unless a caller needs one. From then on it cannot be joined.
     fn end_early(&mut self, number: u64) -> bool {
         let mut flights = self.by_key.values().flatten();
         let may_end = flights.any(|one| one.number == number && !one.must_be_fresh);
@@ -179,7 +178,7 @@ struct Line {
     /// Held to look up and to note, never across an await.
     under_way: Arc<Mutex<UnderWay>>,
     progress: Option<Arc<dyn PullProgress>>,
-    /// The runtime has no word about progress.
+    /// The runtime does not report progress.
     is_silent: AtomicBool,
 }
 
@@ -246,7 +245,7 @@ impl Line {
             match progress.ingests().await {
                 Ok(ingests) => stage.note(&ingests, begun_at),
                 Err(error) => {
-                    tracing::debug!(%error, "the runtime does not tell how far a pull is");
+                    tracing::debug!(%error, "the runtime does not report the progress of pulls");
                     let is_final = matches!(
                         error.kind(),
                         RuntimeErrorKind::Unimplemented | RuntimeErrorKind::PermissionDenied
@@ -331,14 +330,14 @@ impl Pulls {
         }
     }
 
-    /// A pull, or somebody else's pull of the same image with the same credentials. Nothing happens before it is polled.
+    /// A pull, or one under way of the same image with the same credentials. Nothing happens before it is polled.
     pub(crate) fn flight(&self, pull: Pull) -> (Flight, Stage) {
         let key = FlightKey::of(&pull);
         let mut flights = unpoisoned(&self.flights);
         if let Some(joined) = flights.join(&key, pull.must_be_fresh) {
             return joined;
         }
-        // Those that everybody left.
+        // Those without a waiting caller.
         flights.retain(|one| one.flight.upgrade().is_some());
         flights.last_number += 1;
         let number = flights.last_number;

@@ -1,6 +1,6 @@
 //! The limit on how many pulls begin per second.
 //!
-//! Owns a bucket of permissions that fills over time. It never makes anybody wait: whoever comes too early is refused.
+//! Owns a bucket of permissions that fills over time. It never waits: a pull that comes too early is refused.
 
 use rubelet_ports::Moment;
 

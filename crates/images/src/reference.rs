@@ -1,6 +1,6 @@
-//! Image references: the default tag, and what is no reference.
+//! Image references: parsing and the default tag.
 //!
-//! Owns the grammar with the words that upstream has for each mistake. It must not know registries: a short name stays short.
+//! Owns the grammar with upstream's error messages. It must not know registries: a short name stays short.
 
 use rubelet_model::names::is_image_name;
 use thiserror::Error;
@@ -120,7 +120,7 @@ fn split_domain(image: &str) -> (String, String) {
     (domain.to_owned(), remainder.to_owned())
 }
 
-/// Words of lower-case letters and digits, joined by one dot, one or two underscores, or any number of hyphens.
+/// Parts of lower-case letters and digits, joined by one dot, one or two underscores, or any number of hyphens.
 fn is_path_component(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let framed = text.bytes().next().is_some_and(is_word) && text.bytes().next_back().is_some_and(is_word);

@@ -1,6 +1,5 @@
-//! What a request for an image says, and what the runtime's answer means for it.
+//! Reads a request for an image, and the runtime's answer to it.
 
-use rubelet_model::observation::PodUid;
 use rubelet_ports::{ImageReader, ImageRequest, PresentImage, RuntimeError};
 use rubelet_wire::cri::v1;
 
@@ -14,7 +13,7 @@ pub(crate) enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// Validation lets no other words through; to pull is what upstream does with them.
+    /// Validation refuses other values; upstream would pull.
     pub(crate) fn of(request: &ImageRequest) -> Self {
         match request.container.image_pull_policy.as_deref() {
             Some("IfNotPresent") => Self::IfNotPresent,
@@ -26,10 +25,6 @@ impl PullPolicy {
 
 pub(crate) fn image_of(request: &ImageRequest) -> &str {
     request.container.image.as_deref().unwrap_or_default()
-}
-
-pub(crate) fn uid_of(request: &ImageRequest) -> PodUid {
-    PodUid::new(request.pod.metadata.uid.clone().unwrap_or_default())
 }
 
 pub(crate) fn image_spec(request: &ImageRequest) -> Result<v1::ImageSpec, ReferenceError> {

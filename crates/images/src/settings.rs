@@ -1,4 +1,4 @@
-//! What the configuration says about pulls.
+//! The configuration of image pulls.
 
 use crate::backoff::PullBackoffLimits;
 

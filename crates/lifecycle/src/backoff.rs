@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
+use rubelet_model::pod::uid_of;
 use serde::{Deserialize, Serialize};
 
 use crate::deliberate::{Bug, is_on};
@@ -65,7 +66,7 @@ impl BackoffKey {
     #[must_use]
     pub fn new(pod: &Pod, container: &Container) -> Self {
         Self {
-            pod: PodUid::new(pod.metadata.uid.clone().unwrap_or_default()),
+            pod: uid_of(pod),
             container: container.name.clone(),
             image: container.image.clone().unwrap_or_default(),
             // Maps of resources are ordered, so equal resources give equal text.

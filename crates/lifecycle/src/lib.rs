@@ -11,6 +11,7 @@ pub mod observe;
 pub mod plan;
 pub mod pod_state;
 pub mod restart;
+pub mod standing;
 pub mod status;
 pub mod status_patch;
 pub mod stop_signal;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures_util::future::{AbortHandle, Aborted, BoxFuture, FutureExt, abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rubelet_ports::{
-    Clock, Complaint, FileReader, FileWriter, Growth, LogFileReader, LogFileWriter, RuntimeError, Spawner,
+    Clock, FileReader, FileWriter, Growth, LogFileReader, LogFileWriter, LogThrottle, RuntimeError, Spawner,
     WatchStream, within,
 };
 use tokio::sync::oneshot;
@@ -113,7 +113,7 @@ struct Tracked {
     tidying: Tidying,
     /// In the next interval: a file was still written, or something failed.
     is_untidy: bool,
-    complaint: Complaint,
+    throttle: LogThrottle,
 }
 
 enum Done {
@@ -170,7 +170,7 @@ struct Keeper {
     is_reading_links: bool,
     /// The links have changed since they were read.
     are_links_stale: bool,
-    list_complaint: Complaint,
+    list_throttle: LogThrottle,
 }
 
 impl Keeper {
@@ -195,7 +195,7 @@ impl Keeper {
             have_links_been_read: false,
             is_reading_links: false,
             are_links_stale: false,
-            list_complaint: Complaint::default(),
+            list_throttle: LogThrottle::default(),
         }
     }
 
@@ -424,7 +424,7 @@ impl Keeper {
             return;
         };
         let now = self.ports.clock.moment();
-        if tracked.complaint.is_due(&error.to_string(), now) {
+        if tracked.throttle.is_due(&error.to_string(), now) {
             let path = tracked.log.path.display();
             tracing::warn!(container = id, log = %path, %error, "{what}");
         }
@@ -432,7 +432,7 @@ impl Keeper {
 
     fn at_ease(&mut self, id: &str) {
         if let Some(tracked) = self.logs.get_mut(id)
-            && tracked.complaint.end()
+            && tracked.throttle.end()
         {
             tracing::info!(container = id, "The log is rotated again");
         }

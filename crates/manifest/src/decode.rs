@@ -1,8 +1,8 @@
 //! Bytes to typed pods, before anything is filled in.
 //!
 //! Owns syntax, apiVersion and kind, and the type of every value, with its path. Fields that do not exist are ignored, as
-//! the API's own reader ignores them here; they and further documents are named so that somebody can say so. Size in bytes is
-//! also the caller's affair: nothing larger than the limit ever needs to be read.
+//! the API's own reader ignores them here; they and further documents are listed for the caller's warnings. The caller bounds the size
+//! in bytes: nothing larger than the limit ever needs to be read.
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::document::node::shown;
@@ -25,7 +25,7 @@ pub struct Manifest {
     pub canonical: String,
     /// Keys that stand twice; the last one counts.
     pub duplicate_keys: Vec<String>,
-    /// Further YAML documents follow in the file, and nobody reads them.
+    /// Further YAML documents follow in the file; they are not read.
     pub has_more_documents: bool,
 }
 

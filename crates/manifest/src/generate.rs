@@ -170,6 +170,8 @@ fn neighbour(value: &Value, random: &mut Seeded) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use rubelet_config::FeatureGates;
+
     use super::*;
     use crate::{apply_defaults, decode, validate};
 
@@ -190,8 +192,8 @@ mod tests {
             let Ok(mut manifest) = decode(text.as_bytes()) else {
                 return false;
             };
-            apply_defaults(&mut manifest.pod, &|_| true);
-            validate(&manifest.pod, &|_| true).is_empty()
+            apply_defaults(&mut manifest.pod, &FeatureGates::every(true));
+            validate(&manifest.pod, &FeatureGates::every(true)).is_empty()
         });
         let good = good.count();
         assert!((20..950).contains(&good), "{good} of 1000");

@@ -1,4 +1,4 @@
-//! What an image reference says about pulling: only a reference that means `latest` is pulled every time.
+//! The default pull policy of an image reference: `Always` only for a reference that means `latest`.
 
 use rubelet_model::names::is_image_name;
 

@@ -1,9 +1,9 @@
 //! Pod manifests: decoding, static defaulting, API defaulting and validation with field paths.
 //!
-//! Owns the way from the bytes of a manifest to a pod that may run: `decode` (YAML or JSON to a typed pod) →
+//! Owns all steps from the bytes of a manifest to a pod that may run: `decode` (YAML or JSON to a typed pod) →
 //! `apply_defaults` (what the API would fill in) → `static_pod` (what the source adds) → `validate` → `api_reference`.
-//! `read_file` and `read_url` go the whole way. Everything is pure: it opens nothing, knows no clock, and feature gates come
-//! in as an argument.
+//! `read_file` and `read_url` do all of them. Everything is pure: it opens no file and reads no clock, and takes the
+//! feature gates as an argument.
 
 mod decode;
 mod defaults;
@@ -32,6 +32,3 @@ pub use references::api_reference;
 pub use static_pod::{ManifestError, Origin, StaticPods, add_static_fields, read_file, read_url};
 pub use uid::{is_recipe_uid, static_pod_uid};
 pub use validation::validate;
-
-/// Whether a feature gate is on, by its name.
-pub type GateCheck<'a> = &'a dyn Fn(&str) -> bool;

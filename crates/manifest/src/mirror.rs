@@ -5,16 +5,15 @@
 //! annotations. Everything else has to be equal, also what only the mirror has: it may have been taken out of the manifest since.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use rubelet_model::pod::CONFIG_ANNOTATION_PREFIX;
 use serde_json::{Map, Value};
 
-/// Fields of the spec that admission fills in where the manifest says nothing.
+/// Fields of the spec that admission sets where the manifest does not.
 const ADMITTED: [&str; 3] = ["priority", "preemptionPolicy", "overhead"];
 const TOLERATIONS: &str = "tolerations";
-/// Annotations that each kubelet writes anew.
-const LOCAL_PREFIX: &str = "kubernetes.io/config.";
 
-/// The first field of the static pod that the mirror shows otherwise, such as `spec.containers[0].args`; nothing when both say
-/// the same. The static pod has its defaults and the fields of its source.
+/// The first field of the static pod that differs in the mirror, such as `spec.containers[0].args`; nothing when both are
+/// equal. The static pod has its defaults and the fields of its source.
 #[must_use]
 pub fn mirror_difference(static_pod: &Pod, mirror: &Pod) -> Option<String> {
     let lists = [
@@ -25,25 +24,26 @@ pub fn mirror_difference(static_pod: &Pod, mirror: &Pod) -> Option<String> {
             &mirror.metadata.annotations,
         ),
     ];
-    for (list, said, shown) in lists {
-        let said = said.iter().flatten();
-        let mut own = said.filter(|(key, _)| !key.starts_with(LOCAL_PREFIX));
+    for (list, wanted, shown) in lists {
+        let wanted = wanted.iter().flatten();
+        // Each kubelet writes its own annotations anew.
+        let mut own = wanted.filter(|(key, _)| !key.starts_with(CONFIG_ANNOTATION_PREFIX));
         let other = own.find(|(key, value)| shown.as_ref().and_then(|all| all.get(*key)) != Some(value));
         if let Some((key, _)) = other {
             return Some(format!("metadata.{list}[{key}]"));
         }
     }
-    let (mut said, mut shown) = (fields(static_pod.spec.as_ref()), fields(mirror.spec.as_ref()));
+    let (mut wanted, mut shown) = (fields(static_pod.spec.as_ref()), fields(mirror.spec.as_ref()));
     for field in ADMITTED {
-        if !said.contains_key(field) {
+        if !wanted.contains_key(field) {
             shown.remove(field);
         }
     }
     let tolerated = shown.remove(TOLERATIONS);
-    if !is_among(&said.remove(TOLERATIONS), &tolerated) {
+    if !is_among(&wanted.remove(TOLERATIONS), &tolerated) {
         return Some(format!("spec.{TOLERATIONS}"));
     }
-    difference("spec", &Value::Object(said), &Value::Object(shown))
+    difference("spec", &Value::Object(wanted), &Value::Object(shown))
 }
 
 fn fields(spec: Option<&PodSpec>) -> Map<String, Value> {
@@ -55,7 +55,7 @@ fn fields(spec: Option<&PodSpec>) -> Map<String, Value> {
     }
 }
 
-/// An empty list or object says nothing, as a missing one.
+/// An empty list or object counts as a missing one.
 fn without_empty(value: Value) -> Value {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -73,41 +73,42 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
-fn is_among(said: &Option<Value>, shown: &Option<Value>) -> bool {
+fn is_among(wanted: &Option<Value>, shown: &Option<Value>) -> bool {
     let items = |value: &Option<Value>| match value {
         Some(Value::Array(items)) => items.clone(),
         _ => Vec::new(),
     };
     let shown = items(shown);
-    items(said).iter().all(|item| shown.contains(item))
+    items(wanted).iter().all(|item| shown.contains(item))
 }
 
 /// The path of the first difference.
-fn difference(path: &str, said: &Value, shown: &Value) -> Option<String> {
-    match (said, shown) {
-        (Value::Object(said), Value::Object(shown)) => {
-            let keys = said
+fn difference(path: &str, wanted: &Value, shown: &Value) -> Option<String> {
+    match (wanted, shown) {
+        (Value::Object(wanted), Value::Object(shown)) => {
+            let keys = wanted
                 .keys()
-                .chain(shown.keys().filter(|key| !said.contains_key(*key)));
-            keys.map(|key| (format!("{path}.{key}"), said.get(key), shown.get(key)))
-                .find_map(|(path, said, shown)| match (said, shown) {
-                    (Some(said), Some(shown)) => difference(&path, said, shown),
+                .chain(shown.keys().filter(|key| !wanted.contains_key(*key)));
+            keys.map(|key| (format!("{path}.{key}"), wanted.get(key), shown.get(key)))
+                .find_map(|(path, wanted, shown)| match (wanted, shown) {
+                    (Some(wanted), Some(shown)) => difference(&path, wanted, shown),
                     (Some(_), None) | (None, Some(_)) => Some(path),
                     (None, None) => None,
                 })
         }
-        (Value::Array(said), Value::Array(shown)) if said.len() == shown.len() => {
-            let pairs = said.iter().zip(shown).enumerate();
+        (Value::Array(wanted), Value::Array(shown)) if wanted.len() == shown.len() => {
+            let pairs = wanted.iter().zip(shown).enumerate();
             pairs
-                .map(|(place, (said, shown))| (format!("{path}[{place}]"), said, shown))
-                .find_map(|(path, said, shown)| difference(&path, said, shown))
+                .map(|(place, (wanted, shown))| (format!("{path}[{place}]"), wanted, shown))
+                .find_map(|(path, wanted, shown)| difference(&path, wanted, shown))
         }
-        _ => (said != shown).then(|| path.to_owned()),
+        _ => (wanted != shown).then(|| path.to_owned()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rubelet_config::FeatureGates;
     use serde_json::json;
 
     use super::*;
@@ -130,7 +131,12 @@ mod tests {
     }
 
     fn read(manifest: &Value) -> Pod {
-        let read = read_file(manifest.to_string().as_bytes(), "/m/etcd.yaml", "node", &|_| true);
+        let read = read_file(
+            manifest.to_string().as_bytes(),
+            "/m/etcd.yaml",
+            "node",
+            &FeatureGates::default(),
+        );
         read.expect("a good manifest").pods.remove(0)
     }
 

@@ -1,6 +1,6 @@
 //! What is wrong with a field, and where: paths and kinds as the API server gives them, wording of our own.
 //!
-//! Values are not repeated in messages unless they are one of a fixed set of words: a manifest may hold secrets.
+//! Values are not repeated in messages unless they are one of a fixed set: a manifest may hold secrets.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl ErrorKind {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn text(self) -> &'static str {
         match self {
             Self::NotFound => "not found",
             Self::Required => "required",
@@ -55,7 +55,7 @@ pub struct FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.kind.words())?;
+        write!(f, "{}: {}", self.path, self.kind.text())?;
         if !self.detail.is_empty() {
             write!(f, ", {}", self.detail)?;
         }
@@ -173,14 +173,14 @@ impl Findings {
         );
     }
 
-    /// One of a fixed set of words.
+    /// One of a fixed set of values.
     pub(crate) fn one_of(&mut self, path: &Path, value: &str, allowed: &[&str]) {
         if !allowed.contains(&value) {
             self.not_supported(path, allowed);
         }
     }
 
-    /// One of a fixed set of words, with an error of its own for none at all.
+    /// One of a fixed set of values; an empty one has an error of its own.
     pub(crate) fn required_one_of(&mut self, path: &Path, value: &str, allowed: &[&str]) {
         if value.is_empty() {
             self.required(path, "");

@@ -4,13 +4,13 @@ use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Pod, PodSpec, Volume, Vo
 
 use crate::fields::{list, text};
 
-/// A volume without a source that anybody knows.
+/// A volume whose source is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownSource {
     pub volume: String,
 }
 
-/// The first kind of API object that the pod refers to, in upstream's order and words.
+/// The first kind of API object that the pod refers to, in upstream's order and with its name.
 pub fn api_reference(pod: &Pod) -> Result<Option<&'static str>, UnknownSource> {
     let Some(spec) = &pod.spec else { return Ok(None) };
     if !text(&spec.service_account_name).is_empty() {
@@ -180,7 +180,7 @@ fn volume_reference(volume: &Volume) -> Result<Option<&'static str>, UnknownSour
     Ok(Some(found))
 }
 
-/// Empty for what needs no API object, `None` for a source nobody knows.
+/// Empty for what needs no API object, `None` for an unknown source.
 fn projection_reference(source: &VolumeProjection) -> Option<&'static str> {
     if source.config_map.is_some() {
         Some("configmaps (via projected volumes)")

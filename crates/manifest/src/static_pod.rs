@@ -1,10 +1,11 @@
-//! From the bytes of a source to static pods that may run: the whole way, and what the source adds to each pod.
+//! Reads static pods from the bytes of a source: all steps, and the fields that the source adds to each pod.
 //!
-//! A pod that is refused names its field; the caller adds the file. Nothing is read here.
+//! The error of a refused pod names the field; the caller adds the file. Nothing is opened here.
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Toleration};
+use rubelet_config::FeatureGates;
+use rubelet_model::pod::{HASH_ANNOTATION, Phase, SYSTEM_NODE_CRITICAL, SYSTEM_NODE_CRITICAL_PRIORITY};
 
-use crate::GateCheck;
 use crate::decode::{DecodeError, Manifest, decode, decode_any};
 use crate::defaults::apply_defaults;
 use crate::fields::text;
@@ -13,10 +14,6 @@ use crate::references::{UnknownSource, api_reference};
 use crate::uid::static_pod_uid;
 use crate::validation::names::is_path_segment;
 use crate::validation::validate;
-
-const CONFIG_HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
-const NODE_CRITICAL_PRIORITY: i32 = 2_000_001_000;
-const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 
 /// Where a manifest comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +26,7 @@ pub enum Origin<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StaticPods {
     pub pods: Vec<Pod>,
-    /// Things that work but that somebody should know, one line each.
+    /// Warnings about things that work, one line each.
     pub warnings: Vec<String>,
 }
 
@@ -62,7 +59,7 @@ pub fn read_file(
     bytes: &[u8],
     path: &str,
     node_name: &str,
-    gates: GateCheck<'_>,
+    gates: &FeatureGates,
 ) -> Result<StaticPods, ManifestError> {
     finish(vec![decode(bytes)?], &Origin::File { path }, node_name, gates)
 }
@@ -72,7 +69,7 @@ pub fn read_url(
     bytes: &[u8],
     url: &str,
     node_name: &str,
-    gates: GateCheck<'_>,
+    gates: &FeatureGates,
 ) -> Result<StaticPods, ManifestError> {
     finish(decode_any(bytes)?, &Origin::Url { url }, node_name, gates)
 }
@@ -81,7 +78,7 @@ fn finish(
     manifests: Vec<Manifest>,
     origin: &Origin<'_>,
     node_name: &str,
-    gates: GateCheck<'_>,
+    gates: &FeatureGates,
 ) -> Result<StaticPods, ManifestError> {
     let mut done = StaticPods {
         pods: Vec::with_capacity(manifests.len()),
@@ -138,14 +135,14 @@ pub fn add_static_fields(pod: &mut Pod, canonical: &str, origin: &Origin<'_>, no
     metadata
         .annotations
         .get_or_insert_default()
-        .insert(CONFIG_HASH_ANNOTATION.to_owned(), uid);
+        .insert(HASH_ANNOTATION.to_owned(), uid);
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node_name.to_owned());
     if let Origin::File { .. } = origin {
         tolerate_no_execute(spec.tolerations.get_or_insert_default());
     }
     let status: &mut PodStatus = pod.status.get_or_insert_default();
-    status.phase = Some("Pending".to_owned());
+    status.phase = Some(Phase::Pending.as_str().to_owned());
 }
 
 /// A file's pod is not evicted for the node's problems. An equal toleration with another deadline is replaced.
@@ -179,7 +176,7 @@ fn priority_warning(pod: &Pod) -> Option<&'static str> {
             Some("priorityClassName without priority has no effect here, and the mirror pod may be refused")
         }
         (Some(_), "") => Some("priority without priorityClassName: the mirror pod may be refused"),
-        (Some(NODE_CRITICAL_PRIORITY), NODE_CRITICAL_CLASS) => None,
+        (Some(SYSTEM_NODE_CRITICAL_PRIORITY), SYSTEM_NODE_CRITICAL) => None,
         (Some(_), _) => {
             Some("a static pod below system-node-critical cannot be evicted, though others may try")
         }

@@ -1,7 +1,7 @@
 //! The identity of a static pod whose manifest gives none: a frozen recipe, so that an upgrade never restarts a pod.
 //!
-//! Recipe v1: SHA-256 over the tag and then, each with its length in bytes before it (8 bytes, big-endian), the words that
-//! name the origin and the canonical text of the manifest; the first 16 bytes in hexadecimal. The words are `file`, the node
+//! Recipe v1: SHA-256 over the tag and then, each with its length in bytes before it (8 bytes, big-endian), the parts that
+//! name the origin and the canonical text of the manifest; the first 16 bytes in hexadecimal. The parts are `file`, the node
 //! name and the path, or `url` and the URL. The canonical text is the document as JSON without white space, keys sorted by
 //! bytes, of equal keys the last, no nulls in objects, before any default. A changed recipe is a new version next to this one.
 
@@ -18,15 +18,15 @@ const UID_BYTES: usize = 16;
 
 /// The UID of the pod with this canonical text from this origin.
 pub fn static_pod_uid(canonical: &str, origin: &Origin<'_>, node_name: &str) -> String {
-    let words = match origin {
+    let parts = match origin {
         Origin::File { path } => vec!["file", node_name, path, canonical],
         Origin::Url { url } => vec!["url", url, canonical],
     };
     let mut digest = Sha256::new();
     digest.update(TAG);
-    for word in words {
-        digest.update((word.len() as u64).to_be_bytes());
-        digest.update(word.as_bytes());
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part.as_bytes());
     }
     digest
         .finalize()

@@ -1,7 +1,7 @@
 //! What a cgroup is to be: its place, its files, and its unit where systemd owns the tree.
 //!
-//! Owns the words that decisions and the machine share. Which values a pod gets is decided elsewhere; how they get into the
-//! kernel is the adapter's business.
+//! Owns the types that decisions and the adapter share. Which values a pod gets is decided elsewhere; the adapter writes them
+//! to the kernel.
 
 /// One value for one file of a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct UnitValues {
     pub properties: Vec<UnitProperty>,
 }
 
-/// One cgroup with everything that it is told.
+/// One cgroup with all its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupValues {
     /// Below the mounts, with a slash first.

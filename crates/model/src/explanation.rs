@@ -1,6 +1,6 @@
-//! Why a pod is not where its author wants it: the words of `rubelet why`.
+//! Why a pod is not in its desired state: the answer of `rubelet why`.
 //!
-//! Owns the form of the answer. Who waits for what is known by the agent.
+//! Owns the form of the answer. The agent knows what each pod waits for.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitExplanation {
-    /// In words, e.g. `pull image busybox:1.36 for container main`.
+    /// A short text, e.g. `pull image busybox:1.36 for container main`.
     pub what: String,
     pub since: Timestamp,
     pub age_seconds: u64,

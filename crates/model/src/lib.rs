@@ -1,4 +1,4 @@
-//! Words shared by every layer: quantities, cpu sets, durations, names, addresses, and what is observed of a pod.
+//! Types shared by every layer: quantities, cpu sets, durations, names, addresses, pods, and what is observed of a pod.
 //!
 //! Everything here is a pure value: parsed from text, compared, printed. No clock, no files, no globals, and nothing that
 //! knows a configuration field or an API call.
@@ -13,11 +13,13 @@ mod go_json;
 pub mod message;
 pub mod names;
 pub mod observation;
+pub mod pod;
 pub mod pressure;
 pub mod quantity;
 pub mod runtime_report;
 pub mod signals;
 pub mod time;
+pub mod token_claims;
 pub mod volume_step;
 
 pub use cpuset::CpuSet;

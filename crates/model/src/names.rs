@@ -1,6 +1,6 @@
 //! What Kubernetes accepts as a name: DNS labels and subdomains, label keys and values, sysctl names, image names.
 //!
-//! Owns syntax checks that answer yes or no. Wording belongs to whoever reports the field.
+//! Owns syntax checks that answer yes or no. The caller reports the field and words the error.
 
 pub const MAX_DNS_LABEL_LENGTH: usize = 63;
 pub const MAX_DNS_SUBDOMAIN_LENGTH: usize = 253;
@@ -150,7 +150,7 @@ fn is_registry(text: &str) -> bool {
     host_fits && port_fits
 }
 
-/// Lower-case words joined by one dot, one or two underscores, or any number of hyphens.
+/// Lower-case parts joined by one dot, one or two underscores, or any number of hyphens.
 fn is_image_path_component(text: &str) -> bool {
     if !is_framed(text, is_lower_or_digit, |byte| {
         is_lower_or_digit(byte) || b"._-".contains(&byte)

@@ -1,6 +1,6 @@
-//! What the node runs short of.
+//! The node's pressure conditions.
 
-/// Whether the node is short of something, after thresholds and transition periods have had their say.
+/// Which resources are under pressure, after thresholds and transition periods are applied.
 ///
 /// A watch of it carries `Option<Pressure>`: `None` until the first sample was judged, so that a restart clears no condition
 /// that still holds.

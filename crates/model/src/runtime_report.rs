@@ -1,6 +1,6 @@
-//! What the container runtime says of itself, as the Node's status needs it.
+//! What the container runtime reports about itself, as the Node's status needs it.
 //!
-//! Owns the words only: who asks the runtime, and how often, is not known here.
+//! Owns the types only: the agent queries the runtime and decides how often.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeReport {
     pub contact: RuntimeContact,
-    /// Why the runtime is not ready, in upstream's words: `container runtime not ready: ...`.
+    /// Why the runtime is not ready, with upstream's text: `container runtime not ready: ...`.
     pub runtime_problem: Option<String>,
     /// Why its network is not ready: `container runtime network not ready: ...`.
     pub network_problem: Option<String>,
@@ -25,7 +25,7 @@ pub enum RuntimeContact {
     #[default]
     Unknown,
     Answers,
-    /// It does not answer. `already` is how long that had lasted when this was told: the time that the asking took.
+    /// It does not answer. `already` is how long the query had waited when this was reported.
     Silent {
         already: Duration,
     },
@@ -49,9 +49,9 @@ pub enum RuntimeLists {
 /// What the runtime can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeAbilities {
-    /// By the handler's name; empty for a runtime that does not tell.
+    /// By the handler's name; empty for a runtime that does not report it.
     pub handlers: BTreeMap<String, HandlerAbilities>,
-    /// `None` for a runtime that does not tell.
+    /// `None` for a runtime that does not report it.
     pub supplemental_groups_policy: Option<bool>,
     pub user_namespaces_host_network: bool,
     pub mount_options: bool,

@@ -8,7 +8,7 @@ pub struct MemoryReading {
     /// What it may use; `None` where nothing limits it. For the root it is what the machine has.
     pub limit_bytes: Option<u64>,
     pub usage_bytes: u64,
-    /// File pages that nobody has touched lately: the kernel gives them up first.
+    /// Inactive file pages: the kernel reclaims them first.
     pub inactive_file_bytes: u64,
 }
 

@@ -1,6 +1,6 @@
 //! What has to be done on the node for the volumes of a pod, as data.
 //!
-//! Owns the words between who plans (pure) and who executes (system calls). Every step can be repeated: one whose effect is
+//! Owns the steps that the planner (pure) hands to the executor (system calls). Every step can be repeated: one whose effect is
 //! there already does nothing, so that a crash between two steps is healed by the same list again.
 
 use std::fmt;
@@ -43,7 +43,7 @@ pub enum VolumeAction {
         page_size_bytes: u64,
         any_page_size: bool,
     },
-    /// Makes sure that a path of the node is what the pod says, and creates it where the type says so.
+    /// Checks that a path of the node has the type the pod asks for, and creates it where that type is one of `…OrCreate`.
     CheckHostPath { path: PathBuf, kind: HostPathKind },
     /// Writes the files of a volume: into a new timestamped directory, then `..data` is switched over by a rename, links for
     /// the visible names are made, names that are gone are removed. Nothing is written when the files are there already.
@@ -90,8 +90,8 @@ pub enum HostPathKind {
 }
 
 impl HostPathKind {
-    /// The words when something else is at the path. `found` is the type that is there, in the API's words (`Directory`, `File`,
-    /// `Socket`, `CharDevice`, `BlockDevice`), or why that cannot be told: `path "…" does not exist`.
+    /// The message when something else is at the path. `found` is the type that is there, with the API's name (`Directory`, `File`,
+    /// `Socket`, `CharDevice`, `BlockDevice`), or why the type is not known: `path "…" does not exist`.
     #[must_use]
     pub fn mismatch(self, path: &Path, found: Result<&str, &str>) -> String {
         let noun = match self {
@@ -120,7 +120,7 @@ pub struct PayloadFile {
     pub content: Vec<u8>,
     /// Exactly, whatever the umask.
     pub mode: u32,
-    /// Whom the file belongs to; root when nobody is named.
+    /// The owner of the file; root when none is given.
     pub owner: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The facts behind the Node's status, read as seldom as they may be.
+//! The facts behind the Node's status, cached for as long as they may be.
 //!
 //! Owns what was read last and how long ago: a fact that cannot be read now stays what it was. It decides nothing.
 
@@ -15,15 +15,15 @@ use crate::settings::{NodeInputs, NodePorts, NodeSettings};
 use crate::status::{
     RUNTIME_GRACE, RuntimeFacts, StatusFacts, largest_images, needs_lookup, runtime_version,
 };
-use rubelet_ports::Complaint;
+use rubelet_ports::LogThrottle;
 
 /// What one question to the runtime or the machine may take; the status does not wait longer for it.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 /// Listing images costs the runtime more than the other questions.
 const IMAGES_MAX_AGE: Duration = Duration::from_secs(30);
 const ADDRESSES_MAX_AGE: Duration = Duration::from_secs(5);
-/// How long the first status waits for the runtime's first word.
-const FIRST_WORD_LIMIT: Duration = Duration::from_secs(1);
+/// How long the first status waits for the runtime's first report.
+const FIRST_REPORT_LIMIT: Duration = Duration::from_secs(1);
 
 /// A fact and when it was read.
 struct Kept<T> {
@@ -53,7 +53,7 @@ impl<T> Kept<T> {
     }
 }
 
-/// Since when the runtime is silent, or lists nothing, and how long it had been when that was told.
+/// Since when the runtime does not answer, or lists nothing, and how long that had lasted when it was reported.
 #[derive(Clone, Copy)]
 struct Silence {
     since: Moment,
@@ -69,7 +69,7 @@ pub(crate) struct FactReader {
     silence: Option<Silence>,
     /// The same for its lists.
     list_silence: Option<Silence>,
-    complaint: Complaint,
+    throttle: LogThrottle,
 }
 
 impl FactReader {
@@ -86,20 +86,20 @@ impl FactReader {
             runtime_version: None,
             silence: Some(silence),
             list_silence: None,
-            complaint: Complaint::default(),
+            throttle: LogThrottle::default(),
         }
     }
 
-    /// Waits a little for the runtime's first word, so that the first status can say more than "unknown".
+    /// Waits a little for the runtime's first report, so that the first status has more than "unknown".
     pub(crate) async fn await_runtime(&self, inputs: &NodeInputs) {
         let mut runtime = inputs.runtime.clone();
-        let word = runtime.wait_for(|report| report.contact != RuntimeContact::Unknown);
-        // Without a word the status goes on without it.
-        let _ = within(self.ports.clock.as_ref(), FIRST_WORD_LIMIT, word).await;
+        let report = runtime.wait_for(|report| report.contact != RuntimeContact::Unknown);
+        // Without a report the status is written without it.
+        let _ = within(self.ports.clock.as_ref(), FIRST_REPORT_LIMIT, report).await;
     }
 
     pub(crate) async fn read(&mut self, inputs: &mut NodeInputs) -> StatusFacts {
-        let runtime = self.hear_runtime(&mut inputs.runtime);
+        let runtime = self.read_runtime(&mut inputs.runtime);
         self.look(runtime.report.contact == RuntimeContact::Answers).await;
         StatusFacts {
             addresses: self.addresses.fact.clone(),
@@ -118,7 +118,7 @@ impl FactReader {
         (end > self.ports.clock.moment()).then_some(end)
     }
 
-    fn hear_runtime(&mut self, runtime: &mut watch::Receiver<RuntimeReport>) -> RuntimeFacts {
+    fn read_runtime(&mut self, runtime: &mut watch::Receiver<RuntimeReport>) -> RuntimeFacts {
         let report = runtime.borrow_and_update().clone();
         let now = self.ports.clock.moment();
         let begins = |before| Silence { since: now, before };
@@ -198,8 +198,8 @@ impl FactReader {
     fn complain(&mut self, problems: &[String], now: Moment) {
         let problem = problems.join("; ");
         if problem.is_empty() {
-            self.complaint.end();
-        } else if self.complaint.is_due(&problem, now) {
+            self.throttle.end();
+        } else if self.throttle.is_due(&problem, now) {
             tracing::warn!(
                 problem,
                 "Some facts of the node's status are not known anew; the last ones are kept"

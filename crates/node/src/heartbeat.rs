@@ -49,9 +49,12 @@ impl Heartbeat {
         }
     }
 
-    /// A try has failed. The first failure may be chance; after that the connection is suspect.
-    pub(crate) fn failed(&self, attempt: u32, error: &ApiError) {
-        if attempt > 0 && error.is_passing() {
+    /// A try has failed. The first failure may be chance; after that the connection is suspect. A server that asks for a pause gets
+    /// it, up to the time after which the next heartbeat is due anyway.
+    pub(crate) async fn failed(&self, attempt: u32, error: &ApiError) {
+        if let Some(wait) = error.retry_after() {
+            self.clock.sleep(wait.min(self.limit)).await;
+        } else if attempt > 0 && error.is_passing() {
             self.writer.reconnect();
         }
     }

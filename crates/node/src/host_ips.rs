@@ -1,7 +1,7 @@
-//! The addresses that pods are told as their node's.
+//! The node's addresses as pods see them.
 //!
-//! Owns the choice: what the Node object says, also when somebody else wrote it, and what the machine itself says while there is
-//! no Node. The machine is looked at by the same rules as for the Node's own addresses.
+//! Owns the choice: the addresses of the Node object, whatever component wrote them, and those of the machine while there is
+//! no Node. The machine's are chosen by the same rules as for the Node's own addresses.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use rubelet_model::address::parse_ip;
-use rubelet_ports::{AddressReader, Clock, Complaint, HostIps, Spawner, within};
+use rubelet_ports::{AddressReader, Clock, HostIps, LogThrottle, Spawner, within};
 use tokio::sync::watch;
 
 use crate::settings::AddressSettings;
@@ -68,9 +68,9 @@ async fn watch_machine(
 ) {
     let clock = ports.clock.as_ref();
     let name = needs_lookup(&settings).then_some(node_name.as_str());
-    let mut complaint = Complaint::default();
+    let mut throttle = LogThrottle::default();
     while !known.is_closed() {
-        // A Node has the last word, and following it costs nothing.
+        // A Node object wins, and following it costs nothing.
         if ports.object.borrow().is_none() {
             let looked = within(clock, LOOK_LIMIT, ports.addresses.addresses(name)).await;
             let found = match looked {
@@ -82,10 +82,10 @@ async fn watch_machine(
             };
             match found {
                 Ok(found) => {
-                    complaint.end();
+                    throttle.end();
                     known.send_replace(primary_of_each_family(&found));
                 }
-                Err(problem) if complaint.is_due(&problem, clock.moment()) => {
+                Err(problem) if throttle.is_due(&problem, clock.moment()) => {
                     tracing::warn!(problem, "The addresses of this machine are not known anew");
                 }
                 Err(_) => {}

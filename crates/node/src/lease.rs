@@ -1,4 +1,4 @@
-//! The node's lease: the heartbeat by which the cluster sees that the node lives.
+//! The node's lease: the heartbeat that shows the cluster that the node is alive.
 //!
 //! Owns one Lease object and when it is renewed: every quarter of its duration. It is made only once the Node is known, because
 //! it goes with the Node.
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::heartbeat::{Heartbeat, TRIES};
 use crate::registration::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::settings::{NodePorts, NodeSettings};
-use rubelet_ports::Complaint;
+use rubelet_ports::LogThrottle;
 
 const NAMESPACE: &str = "kube-node-lease";
 /// A lease is renewed this often in its duration.
@@ -30,9 +30,9 @@ pub(crate) struct LeaseTask {
     node_name: String,
     duration_seconds: i32,
     object: watch::Receiver<Option<Arc<Node>>>,
-    /// As the last answer had it: nobody else writes it, so that it need not be read.
+    /// As the last answer had it: this task alone writes it, so that it need not be read.
     latest: Option<Lease>,
-    complaint: Complaint,
+    throttle: LogThrottle,
 }
 
 impl LeaseTask {
@@ -48,7 +48,7 @@ impl LeaseTask {
             duration_seconds: settings.reporting.lease_duration_seconds,
             object,
             latest: None,
-            complaint: Complaint::default(),
+            throttle: LogThrottle::default(),
         }
     }
 
@@ -101,7 +101,7 @@ impl LeaseTask {
                 let (lease, _) = self.ensure().await;
                 base = lease;
             } else {
-                self.heartbeat.failed(attempt - 1, &error);
+                self.heartbeat.failed(attempt - 1, &error).await;
             }
         }
     }
@@ -112,10 +112,12 @@ impl LeaseTask {
         loop {
             match self.try_ensure().await {
                 Ok(found) => return found,
-                Err(error) => self.complain(&error),
+                Err(error) => {
+                    self.complain(&error);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    self.ports.clock.sleep(error.pause(pause)).await;
+                }
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            self.ports.clock.sleep(pause).await;
         }
     }
 
@@ -174,14 +176,14 @@ impl LeaseTask {
     }
 
     fn well(&mut self) {
-        if self.complaint.end() {
+        if self.throttle.end() {
             tracing::info!("The node's lease is renewed again");
         }
     }
 
     fn complain(&mut self, error: &ApiError) {
         if self
-            .complaint
+            .throttle
             .is_due(&error.to_string(), self.ports.clock.moment())
         {
             tracing::warn!(node = self.node_name, %error, "The node's lease cannot be renewed; it is tried again");

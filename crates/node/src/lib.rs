@@ -1,11 +1,11 @@
-//! The node itself, beside its pods: what other programs on the machine find there, and its Node object in the cluster.
+//! The node itself, beside its pods: its Node object, and the packet filter chains that other programs rely on.
 //!
-//! Owns the helper chains of the packet filter, the Node object (registration, status, lease, the range of pod addresses) and
+//! Owns the helper chains of the packet filter, the Node object (registration, status, lease, pod CIDRs) and
 //! the events about it. It must not know the program that changes the filter, nor the client of the API server: they come
 //! through ports.
 //!
 //! ```text
-//! runtime, pressure, volumes ──► Keeper ── create, patch ──► API server
+//! runtime, pressure, volumes ──► NodeObject ── create, patch ──► API server
 //!                                  ▲  │                          │
 //!                                  │  └──► handle: the Node      │
 //!                                  └───────── changes ───────────┘
@@ -15,9 +15,9 @@
 mod facts;
 mod heartbeat;
 mod host_ips;
-mod keeper;
 mod lease;
 mod metrics;
+mod node_object;
 mod own_node;
 pub mod packet_filter;
 mod pod_network;
@@ -42,11 +42,11 @@ pub use settings::{
     RegistrationSettings, ReportingSettings,
 };
 
-use crate::keeper::Keeper;
 use crate::lease::LeaseTask;
+use crate::node_object::NodeObject;
 use crate::own_node::OwnNode;
 
-/// The Node object, for everybody else on this node.
+/// The Node object, for the other components of this node.
 #[derive(Clone, Debug)]
 pub struct NodeHandle {
     object: watch::Receiver<Option<Arc<Node>>>,
@@ -54,7 +54,7 @@ pub struct NodeHandle {
 }
 
 impl NodeHandle {
-    /// The Node as the API server has it; `None` until it is known, and while somebody has deleted it.
+    /// The Node as the API server has it; `None` until it is known, and while it is deleted.
     #[must_use]
     pub fn object(&self) -> watch::Receiver<Option<Arc<Node>>> {
         self.object.clone()
@@ -65,7 +65,7 @@ impl NodeHandle {
         first(self.object.clone())
     }
 
-    /// Ends, with what a task said last, when a defect keeps the node from going on.
+    /// Ends with a task's panic message when a defect stops the node.
     pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
         first(self.defect.clone())
     }
@@ -90,27 +90,30 @@ pub fn start(ports: NodePorts, settings: NodeSettings, inputs: NodeInputs) -> No
     let settings = Arc::new(settings);
     let lease = LeaseTask::new(ports.clone(), &settings, object.clone());
     let spawner = Arc::clone(&ports.spawner);
-    let keeper = Keeper::new(ports, settings, inputs, own_node);
+    let node_object = NodeObject::new(ports, settings, inputs, own_node);
     spawner.spawn(
         "node",
-        guarded("node", keeper.run(), Arc::clone(&defects)).boxed(),
+        guarded("node", node_object.run(), Arc::clone(&defects)).boxed(),
     );
     spawner.spawn("node lease", guarded("node lease", lease.run(), defects).boxed());
     NodeHandle { object, defect }
 }
 
-/// The program cannot go on without these tasks: a panic is told.
+/// The program cannot go on without these tasks: a panic is reported.
 async fn guarded(
     name: &'static str,
     task: impl Future<Output = ()> + Send,
     defects: Arc<watch::Sender<Option<String>>>,
 ) {
     if let Err(payload) = AssertUnwindSafe(task).catch_unwind().await {
-        defects.send_replace(Some(format!("{name} panicked: {}", words(payload.as_ref()))));
+        defects.send_replace(Some(format!(
+            "{name} panicked: {}",
+            panic_message(payload.as_ref())
+        )));
     }
 }
 
-fn words(payload: &(dyn Any + Send)) -> String {
+fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned())

@@ -1,4 +1,4 @@
-//! How long the node took to be one, under upstream's names.
+//! How long the node took to register and become ready, under upstream's names.
 //!
 //! Owns the five gauges and what they are computed from. They live in the registry that the program passes in; there is nothing
 //! global. Only a node that is new to its cluster is measured, and only once.

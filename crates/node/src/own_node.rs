@@ -1,7 +1,7 @@
 //! The Node object as this process knows it.
 //!
-//! Owns the newest version, from whichever way it came: the watch, or the answer to a call of our own. A version that is older
-//! than the known one is no news: a watch may lag behind an answer.
+//! Owns the newest version, from the watch or from the answer to a call of our own. A version that is older than the known
+//! one is ignored: a watch may lag behind an answer.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl OwnNode {
         self.object.borrow().clone()
     }
 
-    /// A version of the Node that somebody has seen just now.
+    /// A version of the Node that was just read.
     pub(crate) fn learn(&self, node: Arc<Node>) {
         self.object.send_if_modified(|known| {
             let is_news = known.as_ref().is_none_or(|known| !is_older(&node, known));
@@ -34,7 +34,7 @@ impl OwnNode {
         });
     }
 
-    /// What the watch tells.
+    /// A change from the watch.
     pub(crate) fn apply(&self, change: Change<Node>) {
         match change {
             // A list is the truth, also when the server's numbers have gone back.

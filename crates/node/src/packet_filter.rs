@@ -2,9 +2,9 @@
 //!
 //! Owns two things that others rely on: `KUBE-IPTABLES-HINT`, by which they see whether this machine uses the old or the new
 //! iptables, and `KUBE-FIREWALL` with a rule against packets from elsewhere to `127.0.0.0/8`, a hole that node ports on
-//! localhost would open. When somebody flushes the filter, the canary chains vanish too, and everything is made anew.
+//! localhost would open. When another program flushes the filter, the canary chains vanish too, and everything is made anew.
 //!
-//! No pod needs any of this: what goes wrong here is told, and nothing else stops.
+//! No pod needs any of this: an error here is logged, and nothing else stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl HelperChains {
         loop {
             self.set_canaries(family).await;
             self.wait_for_flush(family).await;
-            tracing::info!(%family, "Somebody has flushed iptables; the helper chains are made anew");
+            tracing::info!(%family, "iptables was flushed; the helper chains are made anew");
             if let Err(error) = self.make(family).await {
                 tracing::warn!(%family, %error, "The helper chains of iptables cannot be made anew");
             }
@@ -182,7 +182,7 @@ fn canary(family: IpFamily, table: FilterTable) -> FilterChain {
     }
 }
 
-/// Says nothing about the chain.
+/// The chain's state is unknown.
 fn is_passing(error: &PacketFilterError) -> bool {
     match error.kind {
         PacketFilterErrorKind::Busy | PacketFilterErrorKind::TimedOut => true,

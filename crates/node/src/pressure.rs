@@ -1,8 +1,8 @@
-//! Watching whether the node runs short of memory, disk, inodes or processes.
+//! Watches whether the node runs short of memory, disk, inodes or processes.
 //!
-//! Owns the rounds: every ten seconds everything is read anew, judged by `rubelet_resources::pressure`, and told through a watch
-//! that the node's conditions and admission follow. A reading that fails costs only itself. Nothing is reclaimed here, and the
-//! event of a crossed threshold says so.
+//! Owns the rounds: every ten seconds all signals are read, `rubelet_resources::pressure` compares them with the thresholds, and a
+//! watch passes the result to the node's conditions and to admission. A reading that fails affects no other. Nothing is
+//! reclaimed here, and the event of a crossed threshold notes that.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub struct PressurePlaces {
     pub pods_cgroup: Option<String>,
 }
 
-/// Watches until nobody listens any more. The watch has nothing until the first round is over.
+/// Runs until no receiver is left. The watch has nothing until the first round is over.
 pub async fn watch_pressure(
     ports: PressurePorts,
     settings: PressureSettings,
@@ -97,7 +97,7 @@ impl Rounds {
         let (state, findings) = step(&self.settings, state, &readings, now);
         self.state = state;
         for crossing in &findings.crossed {
-            self.tell(crossing);
+            self.record(crossing);
         }
         for key in &findings.left {
             tracing::info!(signal = %key.signal, "An eviction threshold is not crossed any more");
@@ -105,7 +105,7 @@ impl Rounds {
         findings
     }
 
-    fn tell(&self, crossing: &Crossing) {
+    fn record(&self, crossing: &Crossing) {
         let resource = crossing.key.signal.resource();
         tracing::warn!(%crossing, "An eviction threshold is crossed; nothing is reclaimed or evicted yet");
         self.ports.events.record_node(NodeEvent {

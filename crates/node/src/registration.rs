@@ -1,6 +1,6 @@
-//! Getting a Node object: creating it, or taking over the one that exists.
+//! Registration: creates the Node object, or takes over the one that exists.
 //!
-//! Owns the tries and the pauses between them. What the object says is decided in `status`.
+//! Owns the tries and the pauses between them. The object's content is computed in `status`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Registrar {
         };
         let may_exist = match refusal.kind {
             ApiErrorKind::AlreadyExists => true,
-            // Somebody may keep nodes from registering themselves, and create them.
+            // A cluster may forbid self-registration and create the Node objects itself.
             ApiErrorKind::Forbidden => !self.settings.registration.get_on_exists_only,
             _ => false,
         };
@@ -91,7 +91,7 @@ impl Registrar {
         Ok(patched)
     }
 
-    /// Two machines of one name take turns in claiming the object, which nobody understands from its status alone.
+    /// Two machines of one name take turns in claiming the object, which its status alone does not show.
     fn warn_of_other_machine(&self, existing: &Node) {
         let info = existing
             .status

@@ -1,6 +1,6 @@
-//! What the node is told once, and the edges that it works through.
+//! The node's settings and the ports that it uses.
 //!
-//! Owns plain values only: where they come from (flags, configuration, the machine) is the program's business.
+//! Owns plain values only: the program reads them from flags, configuration and the machine.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -48,7 +48,7 @@ pub struct NodeInputs {
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
     pub node_name: String,
-    /// What `nodeInfo.kubeletVersion` says.
+    /// The value of `nodeInfo.kubeletVersion`.
     pub kubelet_version: String,
     /// Where the kubelet's HTTP API is served.
     pub server_port: i32,
@@ -65,7 +65,7 @@ pub struct NodeSettings {
 
 #[derive(Clone, Debug, Default)]
 pub struct RegistrationSettings {
-    /// `registerNode`; otherwise somebody else creates the Node object.
+    /// `registerNode`; otherwise the Node object is created by others.
     pub is_wanted: bool,
     /// `--node-labels`
     pub labels: BTreeMap<String, String>,
@@ -99,7 +99,7 @@ pub struct MachineFacts {
     pub boot_id: String,
     pub kernel_version: String,
     pub os_image: String,
-    /// In Go's words.
+    /// With Go's names.
     pub architecture: String,
     pub swap_bytes: u64,
     /// `None`: gate `KubeletInUserNamespace` is off.

@@ -1,4 +1,4 @@
-//! Pods that somebody has to look at again and that nobody looked at since.
+//! Pods to sync again because an object changed, until the agent takes them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -27,6 +27,7 @@ mod ttl;
 mod whole_set;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,19 +40,21 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::api::{Change, NodeReader, ObjectReader, TokenIssuer};
 use rubelet_ports::{
-    Clock, EventRecorder, ObjectFailure, PodCertificate, PodObjects, Randomness, Spawner, Token,
+    Clock, EventRecorder, FileReader, ObjectFailure, PodCertificate, PodObjects, Randomness, Spawner, Token,
     TokenQuestion, TrustQuestion,
 };
+use rubelet_storage::PodLayout;
+use rubelet_storage::layout::{PROJECTED, pods_directory};
 
 use crate::certificates::Certificates;
 use crate::kinds::Kind;
 use crate::named::Named;
 use crate::pods::{Difference, Pods, namespace_of, uid_of};
-use crate::references::{Purpose, References, TokenWish};
+use crate::references::{Purpose, References, TokenPlace, TokenWish};
 use crate::runtime_classes::RuntimeClasses;
 use crate::services::Services;
 use crate::table::Key;
-use crate::tokens::Tokens;
+use crate::tokens::{TokenFile, Tokens};
 use crate::trust::TrustBundles;
 use crate::ttl::ObjectTtl;
 use crate::whole_set::WholeSet;
@@ -74,6 +77,8 @@ pub struct ObjectsPorts {
     pub reader: Arc<dyn ObjectReader>,
     pub node: Arc<dyn NodeReader>,
     pub tokens: Arc<dyn TokenIssuer>,
+    /// Reads the tokens that volumes show since before rubelet started.
+    pub files: Arc<dyn FileReader>,
     pub certificates: Arc<dyn rubelet_ports::api::PodCertificates>,
     pub keys: Arc<dyn KeyMaker>,
     pub events: Arc<dyn EventRecorder>,
@@ -88,6 +93,8 @@ pub struct ObjectsSettings {
     pub sync_frequency: Duration,
     /// `maxPods`
     pub max_pods: usize,
+    /// `--root-dir`
+    pub root_dir: PathBuf,
 }
 
 /// The objects of a node's pods.
@@ -183,6 +190,7 @@ impl Shared {
             trust,
             tokens: Tokens::new(
                 Arc::clone(&ports.tokens),
+                Arc::clone(&ports.files),
                 Arc::clone(&ports.clock),
                 Arc::clone(&ports.randomness),
             ),
@@ -220,14 +228,22 @@ impl Shared {
         self.certificates.register(uid, &new.certificates);
     }
 
-    /// Asks for the pod's tokens ahead, so that its volumes find them ready. Who fails here is asked again by them.
+    /// Gets the pod's tokens ahead, from its volumes or from the API server, so that its volumes find them ready. Who fails here is asked again by them.
     fn fetch_tokens(self: &Arc<Self>, pod: &Arc<Pod>, difference: &Difference) {
         let known = |wish: &TokenWish| {
             let old = difference.old.as_ref();
-            old.is_some_and(|old| old.tokens.contains(wish))
+            old.is_some_and(|old| old.tokens.contains_key(wish))
         };
-        let wishes = difference.new.tokens.iter().filter(|wish| !known(wish));
-        let questions: Vec<TokenQuestion> = wishes.map(|wish| question(pod, wish)).collect();
+        let wishes = difference.new.tokens.iter();
+        let wishes = wishes.filter(|(wish, _)| !known(wish));
+        let layout = PodLayout::new(&pods_directory(&self.settings.root_dir), &uid_of(pod));
+        let mut questions = Vec::new();
+        for (wish, places) in wishes {
+            let question = question(pod, wish);
+            let files = places.iter().map(|place| token_file(&layout, place));
+            self.tokens.look_into(&question, files.collect());
+            questions.push(question);
+        }
         if questions.is_empty() {
             return;
         }
@@ -284,6 +300,13 @@ impl Shared {
             };
             self.ttl.set(node.and_then(|node| ttl::ttl_of(node)));
         }
+    }
+}
+
+fn token_file(layout: &PodLayout, place: &TokenPlace) -> TokenFile {
+    TokenFile {
+        directory: layout.volume(PROJECTED, &place.volume),
+        path: PathBuf::from(&place.path),
     }
 }
 

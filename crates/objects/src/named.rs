@@ -17,7 +17,7 @@ use crate::references::Purpose;
 use crate::table::{Access, Begun, Consequence, Key, Seen, Table};
 use crate::ttl::ObjectTtl;
 
-/// How long somebody waits for the first list before it asks directly.
+/// How long a caller waits for the first list before it reads the object directly.
 const FIRST_LIST_LIMIT: Duration = Duration::from_secs(1);
 
 /// `configMapAndSecretChangeDetectionStrategy`
@@ -26,14 +26,14 @@ pub enum ChangeDetection {
     /// Objects are followed; a change is known at once.
     #[default]
     Watch,
-    /// What was read is good for a while, which the Node's annotation says.
+    /// What was read is kept for a while, which the Node's annotation sets.
     Cache,
     /// Objects are read each time.
     Get,
 }
 
 impl ChangeDetection {
-    /// By the word in the configuration.
+    /// By the name in the configuration.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
@@ -95,7 +95,7 @@ impl<T: Kind> Named<T> {
             tracing::debug!(
                 kind = T::WORD,
                 stopped,
-                "No longer following objects that nobody read for long"
+                "No longer following objects that were not read for long"
             );
         }
     }
@@ -155,7 +155,7 @@ impl<T: Kind> Named<T> {
 
     async fn get_kept(&self, key: &Key) -> Result<Arc<T>, ObjectFailure> {
         let turn = self.access(key)?.turn;
-        // Whoever has the turn gives it back within the limit of its own question; several may be before us.
+        // The holder of the turn gives it back within the deadline of its own call; several may wait before us.
         let Ok(_turn) = within(self.means.clock.as_ref(), LONGEST_CALL, turn.lock()).await else {
             return Err(too_late::<T>(key));
         };
@@ -209,7 +209,7 @@ impl<T: Kind> Named<T> {
         self.means.spawner.spawn(&name, Box::pin(life));
     }
 
-    /// The life of one followed object.
+    /// The task that follows one object.
     async fn live(self: Arc<Self>, key: Key, begun: Begun) {
         let Begun { number, mut stop } = begun;
         let mut changes = T::follow(self.means.reader.as_ref(), &key.namespace, &key.name);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
+pub(crate) use rubelet_model::pod::{namespace_of, uid_of};
 
 use crate::changed_pods::ChangedPods;
 use crate::references::References;
@@ -14,7 +15,7 @@ pub(crate) struct Registered {
     pub(crate) references: Arc<References>,
 }
 
-/// Who is there, and who has to be looked at again.
+/// The registered pods, and those to sync again.
 #[derive(Default)]
 pub(crate) struct Pods {
     /// Held to look up and to note, never across an await.
@@ -80,12 +81,4 @@ impl Pods {
         drop(table);
         self.changed.add(told);
     }
-}
-
-pub(crate) fn namespace_of(pod: &Pod) -> &str {
-    pod.metadata.namespace.as_deref().unwrap_or_default()
-}
-
-pub(crate) fn uid_of(pod: &Pod) -> PodUid {
-    PodUid::new(pod.metadata.uid.clone().unwrap_or_default())
 }

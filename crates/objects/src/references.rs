@@ -2,7 +2,7 @@
 //!
 //! Owns which fields count. It must not know how an object is had.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
@@ -38,6 +38,14 @@ pub struct TokenWish {
     pub expiration_seconds: i64,
 }
 
+/// The file of a projected volume that shows a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenPlace {
+    pub volume: String,
+    /// Below the volume's directory.
+    pub path: String,
+}
+
 /// What a source without a time of its own asks for.
 const TOKEN_SECONDS: i64 = 3600;
 
@@ -46,7 +54,8 @@ const TOKEN_SECONDS: i64 = 3600;
 pub struct References {
     pub config_maps: BTreeMap<String, Purpose>,
     pub secrets: BTreeMap<String, Purpose>,
-    pub tokens: BTreeSet<TokenWish>,
+    /// With the files that show each.
+    pub tokens: BTreeMap<TokenWish, Vec<TokenPlace>>,
     pub trust: Vec<TrustQuestion>,
     pub certificates: Vec<CertificatePlace>,
 }
@@ -101,10 +110,17 @@ impl References {
             add(&mut self.secrets, &secret.name, Purpose::Volume);
         }
         if let Some(token) = &source.service_account_token {
-            self.tokens.insert(TokenWish {
+            let wish = TokenWish {
                 audience: token.audience.clone().filter(|audience| !audience.is_empty()),
                 expiration_seconds: token.expiration_seconds.unwrap_or(TOKEN_SECONDS),
-            });
+            };
+            self.add_token(
+                wish,
+                TokenPlace {
+                    volume: volume.to_owned(),
+                    path: token.path.clone(),
+                },
+            );
         }
         self.trust
             .extend(source.cluster_trust_bundle.as_ref().and_then(trust_question));
@@ -115,6 +131,14 @@ impl References {
                 wish: wish.clone(),
             });
         }
+    }
+
+    fn add_token(&mut self, wish: TokenWish, place: TokenPlace) {
+        // Of two sources with the same path the later counts.
+        for places in self.tokens.values_mut() {
+            places.retain(|other| *other != place);
+        }
+        self.tokens.entry(wish).or_default().push(place);
     }
 
     fn add_volume(&mut self, volume: &Volume) {

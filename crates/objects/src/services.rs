@@ -1,4 +1,4 @@
-//! Services, as far as containers are told of them by variables.
+//! Services, as far as containers get variables for them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

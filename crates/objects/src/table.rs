@@ -1,6 +1,6 @@
 //! What is known of the objects of one kind that pods refer to, and who refers to them.
 //!
-//! Owns reference counts and the last state of each object. It must not call anybody: whoever changes it is told what follows from it.
+//! Owns reference counts and the last state of each object. It makes no call: each change returns what follows from it.
 //!
 //! ```text
 //!             begin_follow             first All
@@ -74,7 +74,7 @@ struct Follow {
     stop: oneshot::Sender<()>,
 }
 
-/// What a task that follows an object is told at its beginning.
+/// What a task that follows an object gets at its start.
 pub(crate) struct Begun {
     pub(crate) number: u64,
     pub(crate) stop: oneshot::Receiver<()>,
@@ -86,14 +86,14 @@ struct Entry<T> {
     follow: Option<Follow>,
     /// Seen as immutable, and so not followed.
     is_frozen: bool,
-    /// Somebody was refused, and has to be told when that changes.
+    /// A pod was refused, and has to be synced when that changes.
     is_owed: bool,
     used: Moment,
     /// When it was fetched; without following it, it is good for a while from then.
     fetched: Option<Moment>,
     /// The answer to the last direct question and its number, for those who asked while it was under way.
     answer: (u64, Option<Answer<T>>),
-    /// Held by whoever fetches it.
+    /// Held while it is fetched.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -139,7 +139,7 @@ impl<T: Kind> Table<T> {
         entry.used = now;
         entry.fetched = None;
         if entry.is_frozen {
-            // It cannot have changed, but it may have been replaced, and nobody would have noticed.
+            // It cannot have changed, but it may have been replaced without notice.
             entry.is_frozen = false;
             entry.forget_state();
         }
@@ -188,7 +188,7 @@ impl<T: Kind> Table<T> {
         })
     }
 
-    /// Takes a change that the task of this number was told.
+    /// Takes a change from the task of this number.
     pub(crate) fn apply(&mut self, key: &Key, number: u64, change: Change<T>) -> Consequence {
         let Some(entry) = self.entries.get_mut(key) else {
             return Consequence::over();
@@ -293,7 +293,7 @@ impl<T: Kind> Entry<T> {
         }
     }
 
-    /// What was seen may be old by the time somebody asks again.
+    /// What was seen may be old by the next query.
     fn forget_state(&mut self) {
         let last = self.seen.borrow().object().cloned();
         self.seen.send_replace(Seen::Unsure { error: None, last });

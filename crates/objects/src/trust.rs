@@ -1,7 +1,7 @@
 //! Trust bundles, put together for the files of pods.
 //!
-//! Owns which bundles a question means and the form of the answer: each certificate once, without anything between them, in an order
-//! that is the same until the node starts again and differs from node to node, so that nobody relies on it.
+//! Owns which bundles a query selects and the form of the answer: each certificate once, without anything between them, in an order
+//! that is the same until the node starts again and differs from node to node, so that no program relies on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

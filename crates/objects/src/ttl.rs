@@ -23,7 +23,7 @@ impl ObjectTtl {
     }
 }
 
-/// What the Node says; nothing when it does not, or not in seconds.
+/// The Node's annotation; nothing when it is missing or no number of seconds.
 pub(crate) fn ttl_of(node: &Node) -> Option<Duration> {
     let text = node.metadata.annotations.as_ref()?.get(ANNOTATION)?;
     let seconds: i64 = text.parse().ok()?;

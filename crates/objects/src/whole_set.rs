@@ -1,6 +1,6 @@
-//! A whole set of objects, followed from the first time that somebody asks.
+//! A whole set of objects, followed from the first query on.
 //!
-//! Owns what is in the set. Which parts of an object are kept, and who has to know of a change, is the owner's business.
+//! Owns what is in the set. The owner decides which parts of an object are kept and which pods a change concerns.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,7 +59,7 @@ pub(crate) struct WholeSet<O: Owner> {
 /// Nothing is known of a set yet.
 pub(crate) struct NotListed(pub(crate) Option<ApiError>);
 
-/// Whoever follows promised never to end. When it does, or panics, another one begins with the next question.
+/// The task should never end. When it does, or panics, the next query starts another one.
 struct Ending<'a>(&'a watch::Sender<Progress>);
 
 impl Drop for Ending<'_> {

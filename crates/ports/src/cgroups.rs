@@ -46,7 +46,7 @@ impl CgroupError {
 /// Calls that change nothing.
 #[async_trait]
 pub trait CgroupReader: Send + Sync {
-    /// That the cgroup is there with everything that pods need; the error says what is missing.
+    /// Checks that the cgroup exists with everything that pods need; the error names what is missing.
     async fn check(&self, path: &str) -> Result<(), CgroupError>;
 
     /// The names of the cgroups directly below, in any hierarchy. A cgroup that is not there has none.
@@ -56,8 +56,8 @@ pub trait CgroupReader: Send + Sync {
 /// Calls that change something.
 #[async_trait]
 pub trait CgroupWriter: Send + Sync {
-    /// Makes what is missing of a cgroup and of those above it, then writes its values. The answer is what is wrong with
-    /// values: the cgroup is there all the same.
+    /// Creates what is missing of a cgroup and of its parents, then writes its values. Returns what is wrong with
+    /// values: the cgroup exists all the same.
     async fn create(&self, cgroup: CgroupValues) -> Result<Vec<String>, CgroupError>;
 
     /// Writes the values of a cgroup that exists: all that can be written, also when one of them fails.
@@ -70,7 +70,7 @@ pub trait CgroupWriter: Send + Sync {
 /// The cgroups of pods. Without cgroups per QoS class all of it does nothing.
 #[async_trait]
 pub trait PodCgroups: Send + Sync {
-    /// From now on the pod counts for its tier. It may be said again at any time.
+    /// From now on the pod counts for its tier. The call may be repeated at any time.
     fn hold(&self, pod: &Arc<Pod>);
 
     /// Nothing of the pod runs any more.

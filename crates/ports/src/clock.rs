@@ -33,7 +33,7 @@ impl Moment {
 }
 
 pub trait Clock: Send + Sync {
-    /// What the wall clock says.
+    /// The time of the wall clock.
     fn now(&self) -> Timestamp;
 
     fn moment(&self) -> Moment;
@@ -63,7 +63,7 @@ pub async fn within<T>(
     }
 }
 
-/// Numbers that nobody can foresee, except in simulation.
+/// Random numbers; seeded in simulation.
 pub trait Randomness: Send + Sync {
     fn number(&self) -> u64;
 

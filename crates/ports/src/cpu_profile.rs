@@ -1,6 +1,6 @@
 //! Where this process spends its processor time.
 //!
-//! Owns the shape of the edge. A profile is bytes in pprof's form, zipped, and nobody here reads them.
+//! Owns the shape of the edge. A profile is bytes in pprof's form, zipped; they are not read here.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
-    /// In the words of Go's own profiler, which clients know.
+    /// With the message of Go's profiler, which clients know.
     #[error("cpu profiling already in use")]
     InUse,
     #[error("{0}")]

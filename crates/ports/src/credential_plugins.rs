@@ -1,7 +1,7 @@
 //! Programs that know credentials for registries.
 //!
 //! Owns the shape of one run: text in, text out, with a deadline. What the texts mean is not known here. Both are secret: they appear in no
-//! `Debug` and in no error. What a program complains of may be secret too, so that nobody hears it.
+//! `Debug` and in no error. A program's stderr may be secret too and is dropped.
 
 use std::fmt;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl fmt::Debug for PluginCall {
 /// Why a run gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginFailure {
-    /// In words for people, e.g. `exit status: 1`; nothing that the program said.
+    /// A message for users, e.g. `exit status: 1`, without the program's output.
     pub reason: String,
 }
 

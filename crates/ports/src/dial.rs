@@ -1,6 +1,6 @@
 //! Talking to a pod's containers over the network: what probes and lifecycle hooks need.
 //!
-//! Owns the shape of the calls. Whether an answer is good news is decided by whoever asks. Header values may be secret: they
+//! Owns the shape of the calls. The caller decides whether an answer means success. Header values may be secret: they
 //! appear in no error and not in `Debug`.
 
 use std::fmt;
@@ -32,7 +32,7 @@ impl HttpScheme {
     }
 }
 
-/// Who asks; the server sees it in `User-Agent`.
+/// The purpose of the call; the server sees it in `User-Agent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpPurpose {
     Probe,
@@ -263,7 +263,7 @@ pub struct HttpAnswer {
     pub body: Vec<u8>,
 }
 
-/// Why there is no whole answer, in the words that users know from events.
+/// Why there is no complete answer, with the messages that users know from events.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HttpCallError {
     /// No connection, no answer in time, too many redirects.
@@ -281,7 +281,7 @@ pub enum HttpCallError {
     NoPlace { message: String },
 }
 
-/// Why a port could not be reached, in the words that users know from events.
+/// Why a port could not be reached, with the messages that users know from events.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConnectError {
     #[error("{message}")]
@@ -306,7 +306,7 @@ pub struct TcpCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrpcHealth {
     Serving,
-    /// Anything else, in the words that users know from events.
+    /// Anything else, with the message that users know from events.
     Unhealthy {
         message: String,
     },

@@ -1,4 +1,4 @@
-//! Telling people what happens to a pod.
+//! Events about pods and about the node.
 //!
 //! Owns the shape of an event as Kubernetes has it. Recording never waits and never fails; nothing secret may be in a message.
 
@@ -25,7 +25,7 @@ impl EventType {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEvent {
     pub event_type: EventType,
-    /// Upstream's word, e.g. `Started`.
+    /// Upstream's reason, e.g. `Started`.
     pub reason: Cow<'static, str>,
     pub message: String,
     /// The container that it is about.
@@ -64,12 +64,12 @@ pub trait EventRecorder: Send + Sync {
     fn record(&self, pod: &Pod, event: PodEvent);
 }
 
-/// Telling people what happens to the node.
+/// Records events about the node.
 pub trait NodeEventRecorder: Send + Sync {
     fn record_node(&self, event: NodeEvent);
 }
 
-/// Where nobody is told of the node.
+/// Drops events about the node.
 #[derive(Clone, Copy, Debug)]
 pub struct NoNodeEvents;
 

@@ -76,19 +76,19 @@ pub struct WatchHint {
 /// Hints. The stream ends after an error.
 pub type WatchStream = BoxStream<'static, Result<WatchHint, FileError>>;
 
-/// Calls that change nothing. All follow symlinks in `path`, except where said.
+/// Calls that change nothing. All follow symlinks in `path`, except where documented.
 #[async_trait]
 pub trait FileReader: Send + Sync {
     /// The whole file, which may have up to `limit_bytes`.
     async fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError>;
 
-    /// As [`Self::read`], but nothing when somebody has the file open for writing just now, as far as that can be told:
-    /// what is read is then half a file perhaps.
+    /// As [`Self::read`], but `None` when a process has the file open for writing just now, as far as the node can see:
+    /// the content may be incomplete then.
     async fn read_at_rest(&self, path: &Path, limit_bytes: u64) -> Result<Option<Vec<u8>>, FileError> {
         self.read(path, limit_bytes).await.map(Some)
     }
 
-    /// As [`Self::read`], for a file below a directory whose content nobody trusts: links lead nowhere outside of it.
+    /// As [`Self::read`], for a file below a directory whose content is not trusted: links are not followed out of it.
     async fn read_within(
         &self,
         directory: &Path,
@@ -116,14 +116,14 @@ pub trait FileReader: Send + Sync {
     async fn kind(&self, path: &Path) -> Result<FileKind, FileError>;
 
     /// Watches a directory or a file. It returns at once; a path that cannot be watched is the stream's first item. The
-    /// first hint comes once the watch stands, so that whoever looks after each hint misses nothing.
+    /// first hint comes once the watch stands, so that a caller that reads after each hint misses nothing.
     fn watch(&self, path: &Path) -> WatchStream;
 }
 
 /// Calls that change something.
 #[async_trait]
 pub trait FileWriter: Send + Sync {
-    /// Writes a file by way of a temporary one: whoever reads it sees the old content or the new, also after a power loss.
+    /// Writes a file by way of a temporary one: a reader sees the old content or the new, also after a power loss.
     async fn write(&self, path: &Path, content: &[u8], mode: u32) -> Result<(), FileError>;
 
     /// Replaces a file's content in place, so that who has it mounted sees it. It creates the file when it is missing, and

@@ -5,20 +5,20 @@ use std::net::IpAddr;
 use async_trait::async_trait;
 use thiserror::Error;
 
-/// What the machine's network says, from one look.
+/// The machine's addresses, read once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostAddresses {
     /// The addresses of its own interfaces.
     pub own: Vec<IpAddr>,
     /// What the node's name resolves to, in the resolver's order; empty when it was not asked for or does not resolve.
     pub of_name: Vec<IpAddr>,
-    /// The resolver did not answer in time, or could not tell: what the name resolves to is unknown.
+    /// The resolver did not answer in time or failed: what the name resolves to is unknown.
     pub is_name_unknown: bool,
     /// The addresses that packets to elsewhere leave with, the IPv4 one first.
     pub default_route: Vec<IpAddr>,
 }
 
-/// The addresses that pods are told as their node's.
+/// The node's addresses as pods see them.
 pub trait HostIps: Send + Sync {
     /// As they are now: at most one of each family, the primary one first; empty while none is known.
     fn host_ips(&self) -> Vec<IpAddr>;

@@ -1,6 +1,6 @@
-//! Having an image on the node before a container needs it.
+//! Provides the image of a container before the container is created.
 //!
-//! Owns the question that the agent asks and the answer that it acts on. Policies, backoff and credentials are behind it.
+//! Owns the calls. Policies, backoff and credentials are behind it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct ImageRequest {
     pub pod: Arc<Pod>,
     /// Ephemeral containers come as containers.
     pub container: Container,
-    /// What the runtime is told about the pod when it pulls.
+    /// The sandbox that the pull request carries.
     pub sandbox_config: Option<v1::PodSandboxConfig>,
 }
 
@@ -44,7 +44,7 @@ pub struct ImageFailure {
 
 #[async_trait]
 pub trait ImageProvider: Send + Sync {
-    /// Looks for the image, and pulls it where the pull policy says so. Events are recorded on the way.
+    /// Looks for the image, pulls it where the pull policy asks for it, and records the events.
     async fn ensure(&self, request: ImageRequest) -> Result<PresentImage, ImageFailure>;
 
     /// The image as it is on the node, without pulling and without events: `None` when it has to be pulled or cannot be had.
@@ -53,7 +53,7 @@ pub trait ImageProvider: Send + Sync {
     /// Records the event of an image that [`Self::present`] found and that is used now.
     fn record_present(&self, request: &ImageRequest);
 
-    /// How far the pull is that the pod waits for, in words: its time, and its bytes where the runtime tells. `None` without a pull.
+    /// The progress of the pull that the pod waits for: its time, and its bytes where the runtime reports them. `None` without a pull.
     fn progress(&self, _uid: &rubelet_model::observation::PodUid, _image: &str) -> Option<String> {
         None
     }

@@ -2,14 +2,13 @@
 //!
 //! Owns the shape of each edge and its errors; the adapters implement it, the actors and the program use it through
 //! `Arc<dyn Trait>`. Every edge is cut in two: the **reading** half changes nothing on the node, the **writing** half may.
-//! Whoever holds only reading halves cannot harm a pod, which is what a shadow run beside a live kubelet needs. A port must
+//! Code with reading halves only cannot change a pod, which is what a shadow run beside a live kubelet needs. A port must
 //! not know any implementation of itself: no socket, no file, no executor. Actors meet each other here too: an actor that
 //! serves others (images, events, the view of pods) implements a port, and the program joins them.
 
 pub mod api;
 pub mod cgroups;
 pub mod clock;
-pub mod complaint;
 pub mod cpu_profile;
 pub mod credential_plugins;
 pub mod dial;
@@ -20,6 +19,7 @@ pub mod http_fetch;
 pub mod image;
 pub mod image_provider;
 pub mod log_files;
+pub mod log_throttle;
 pub mod memory_kills;
 pub mod meters;
 pub mod metrics_pages;
@@ -40,7 +40,6 @@ pub mod volumes;
 
 pub use cgroups::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NoPodCgroups, PodCgroups};
 pub use clock::{Clock, Elapsed, Moment, Randomness, within};
-pub use complaint::Complaint;
 pub use cpu_profile::{CpuProfiler, ProfileError};
 pub use credential_plugins::{CredentialPlugins, PluginCall, PluginFailure};
 pub use dial::{
@@ -57,6 +56,7 @@ pub use http_fetch::{FetchError, HttpFetcher};
 pub use image::{ImageReader, ImageWriter};
 pub use image_provider::{ImageFailure, ImageProvider, ImageRequest, PresentImage};
 pub use log_files::{FileIdentity, Growth, LogFileReader, LogFileWriter};
+pub use log_throttle::LogThrottle;
 pub use memory_kills::{MemoryKills, NoMemoryKills};
 pub use meters::Meters;
 pub use metrics_pages::{MetricsPage, MetricsPages};

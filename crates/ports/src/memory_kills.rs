@@ -1,7 +1,7 @@
-//! Whom the kernel killed because memory ran out.
+//! Containers that the kernel killed because memory ran out.
 //!
 //! Owns the shape of the edge. Runtimes learn of it beside a container's end, and some of them too late or never; the kernel
-//! says so before the process is dead.
+//! reports it before the process is dead.
 
 use async_trait::async_trait;
 
@@ -14,7 +14,7 @@ pub trait MemoryKills: Send + Sync {
     async fn was_killed(&self, container_id: &str) -> Result<bool, FileError>;
 }
 
-/// Where nobody asks the kernel.
+/// For nodes where the kernel is not asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoMemoryKills;
 

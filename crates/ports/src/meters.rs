@@ -1,6 +1,6 @@
 //! Making metrics in a registry.
 //!
-//! Owns nothing but the few lines that everybody who counts would otherwise have: make a metric, register it, keep it.
+//! Owns the few lines that each component with metrics would otherwise repeat: make a metric, register it, keep it.
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -14,7 +14,7 @@ pub struct Meters<'a> {
     registry: &'a Registry,
 }
 
-#[expect(clippy::missing_errors_doc, reason = "said once, for all methods")]
+#[expect(clippy::missing_errors_doc, reason = "documented once, for all methods")]
 impl<'a> Meters<'a> {
     #[must_use]
     pub fn new(registry: &'a Registry) -> Self {

@@ -1,4 +1,4 @@
-//! What is counted, as pages for whoever collects it.
+//! The pages of metrics for a collector.
 
 use async_trait::async_trait;
 

@@ -1,6 +1,6 @@
 //! The node's own logs: the files below one directory, and the journal of its services.
 //!
-//! Owns the shape of the edge. Nothing outside of the directory can be reached through it, whatever a path or a link says.
+//! Owns the shape of the edge. Nothing outside of the directory can be reached through it, whatever a path or a link names.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub trait NodeLogReader: Send + Sync {
     /// The names of the units that the journal knows, a line each; nothing where there is no journal.
     async fn journal_units(&self) -> Option<String>;
 
-    /// What the journal's own program prints, in pieces, its complaints included. Dropping the stream ends the program; an
-    /// error says that it could not be run.
+    /// What the journal's own program prints, in pieces, stderr included. Dropping the stream ends the program; an
+    /// error means that it could not be run.
     fn journal(&self, arguments: Vec<String>) -> BoxStream<'static, Result<Vec<u8>, FileError>>;
 }

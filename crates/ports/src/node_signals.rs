@@ -1,4 +1,4 @@
-//! What the kernel says about memory, filesystems and processes of the whole node.
+//! The kernel's figures of memory, filesystems and processes of the whole node.
 //!
 //! Owns the shape of the edge. Every call has a deadline of the implementation's, because a filesystem may be dead.
 

@@ -1,6 +1,6 @@
-//! Chains and rules of the kernel's packet filter, in the words of iptables.
+//! Chains and rules of the kernel's packet filter, with iptables' names.
 //!
-//! Owns the shape of the edge and its errors. Every call has a deadline of the implementation's, and waits for others who
+//! Owns the shape of the edge and its errors. Every call has a deadline of the implementation's, and waits for other programs that
 //! change the filter at the same time. What is already as wanted is no error.
 
 use std::fmt;
@@ -66,7 +66,7 @@ pub enum RulePosition {
 pub enum PacketFilterErrorKind {
     /// The program is not installed.
     NotInstalled,
-    /// Somebody else holds the filter, or the kernel is short of something: worth another try.
+    /// Another program holds the filter's lock, or the kernel is short of a resource: worth another try.
     Busy,
     TimedOut,
     Other,

@@ -1,6 +1,6 @@
 //! The API objects that pods of this node refer to, as pods' containers and volumes need them.
 //!
-//! Owns the questions. Watches, caches, reference counts and token renewal are behind it. Values of Secrets and tokens never appear in
+//! Owns the calls. Watches, caches, reference counts and token renewal are behind it. Values of Secrets and tokens never appear in
 //! an error or in a `Debug`.
 
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use thiserror::Error;
 
-/// Why an object cannot be had.
+/// Why an object is not available.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ObjectFailure {
-    /// The API server says that there is none; optional references pass over it.
+    /// The API server has no such object; optional references ignore it.
     #[error("{0}")]
     NotFound(String),
-    /// Anything else, in words for people: not reachable, not allowed, not yet seen.
+    /// Anything else, as a message for users: not reachable, not allowed, not yet seen.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -56,7 +56,7 @@ impl TokenQuestion {
     }
 }
 
-/// A token; it prints nothing of itself.
+/// A token; `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     pub text: String,
@@ -97,13 +97,13 @@ impl std::fmt::Debug for PodCertificate {
 
 #[async_trait]
 pub trait PodObjects: Send + Sync {
-    /// The pod needs what its spec refers to from now on; telling it again with the same spec costs next to nothing.
+    /// Registers the objects that the pod's spec refers to; a repeated call with the same spec is cheap.
     fn register(&self, pod: &Arc<Pod>);
 
-    /// Nothing of the pod is left.
+    /// Unregisters a pod of which nothing is left.
     fn unregister(&self, uid: &PodUid);
 
-    /// Pods that have to be looked at again because an object they refer to changed, or a token or certificate is due. One listener.
+    /// Pods to sync again because an object they refer to changed, or a token or certificate is due. One listener.
     fn changes(&self) -> BoxStream<'static, PodUid>;
 
     async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, ObjectFailure>;

@@ -1,6 +1,6 @@
-//! Looking at the node's pods from outside the agent: the HTTP API, `rubelet why`.
+//! Read access to the node's pods from outside the agent: for the HTTP API and `rubelet why`.
 //!
-//! Owns the questions. The answers are copies: whoever asks cannot change a pod.
+//! Owns the calls. The answers are copies: a caller cannot change a pod.
 
 use std::sync::Arc;
 
@@ -48,6 +48,6 @@ pub trait PodView: Send + Sync {
         PodUid::from(uid)
     }
 
-    /// Whether the loop that everything depends on still turns; the text says since when it does not.
+    /// Whether the sync loop still runs; the error names since when it does not.
     fn sync_loop_health(&self) -> Result<(), String>;
 }

@@ -1,6 +1,6 @@
-//! The pods of this node that run or may come to run, for whoever takes away what nobody needs.
+//! The active pods of this node, for garbage collection.
 //!
-//! Owns the question. It is for garbage: an answer that leaves a pod out costs that pod something.
+//! Owns the call. A pod that is missing from the answer may lose its images or volumes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::NoAnswer;
 
 #[async_trait]
 pub trait PodsToRun: Send + Sync {
-    /// Pods that a source wants or that have not ended on the node, in their newest definition; without those that are over or will
-    /// never be let in. `None` until every source has delivered and the runtime was looked at: nobody can tell before what is not needed.
+    /// Pods that a source wants or that have not ended on the node, in their newest definition; without those that are finished or
+    /// rejected. `None` until every source has delivered and the runtime was listed: before that, what is not needed is not known.
     async fn pods_to_run(&self) -> Result<Option<Vec<Arc<Pod>>>, NoAnswer>;
 }

@@ -1,6 +1,6 @@
 //! Probing the containers of pods.
 //!
-//! Owns how the agent and the prober speak: the agent shows a pod whenever it looked at it, and reads what the probes say;
+//! Owns the calls between the agent and the prober: the agent passes each pod that it syncs and reads the probes' results;
 //! the prober names the pods whose results changed. No call waits, so that a pod without probes loses no time here.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ pub enum ProbeKind {
 }
 
 impl ProbeKind {
-    /// As events and metrics say it.
+    /// The name in events and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -40,11 +40,11 @@ pub struct ProbedPod<'a> {
     pub observation: &'a PodObservation,
     /// Where its containers are reached; empty is this machine.
     pub ip: &'a str,
-    /// The last status that anybody told of the pod: a container that it says has started is not held back.
+    /// The last published status of the pod: a container that has started in it is not held back.
     pub last_status: Option<&'a PodStatus>,
 }
 
-/// What the probes of a pod say.
+/// The results of a pod's probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeReading {
     pub results: ProbeResults,
@@ -55,7 +55,7 @@ pub struct ProbeReading {
 }
 
 pub trait Prober: Send + Sync {
-    /// Tells what is to be probed, and reads what is known. A container that is seen for the first time has its initial
+    /// Sets what is to be probed, and reads the results. A container that is seen for the first time has its initial
     /// results at once. A pod without probes costs nothing.
     fn show(&self, seen: ProbedPod<'_>) -> ProbeReading;
 

@@ -1,6 +1,6 @@
-//! What the runtime fetches from registries just now, where it tells.
+//! What the runtime fetches from registries just now, where it reports that.
 //!
-//! Owns the shape of the edge. CRI has no such call, so that a runtime may know nothing of it: then only time tells of a pull.
+//! Owns the shape of the edge. CRI has no such call, and a runtime may have none: then only the time of a pull is known.
 
 use async_trait::async_trait;
 use rubelet_model::Timestamp;

@@ -1,6 +1,6 @@
 //! Reporting pods to the API server, as the agent needs it.
 //!
-//! Owns what the agent says and nothing of how it gets there: order, retries, mirror pods and the final delete are behind it. Telling
+//! Owns the reports and not their delivery: order, retries, mirror pods and the final delete are behind it. A report
 //! never waits and never fails; of one pod only the newest report counts.
 
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use rubelet_model::observation::PodUid;
 
 use crate::api::Change;
 
-/// What the node has to say of a pod.
+/// The node's report of a pod.
 #[derive(Clone, Debug)]
 pub struct PodReport {
     /// As its source gives it: an API pod with its UID, or a static pod, whose status goes to its mirror.
     pub pod: Arc<Pod>,
     /// Without a phase nothing is known of the pod yet but that it is wanted: its mirror may be made, its status stays as it is.
-    /// Without a phase it only makes the pod known: nothing is said of it yet.
+    /// Without a phase it only makes the pod known.
     pub status: Arc<PodStatus>,
     /// Nothing of the pod is left on the node: an API pod that is being deleted may go.
     pub is_finished: bool,
@@ -29,14 +29,14 @@ pub trait PodReporter: Send + Sync {
     /// The pod left its source and the node has nothing of it any more.
     fn forget(&self, uid: &PodUid);
 
-    /// What the API server says of this node's pods, mirrors included.
+    /// The changes of this node's pods at the API server, mirror pods included.
     fn api_pods(&self, change: &Change<Pod>);
 
     /// Every source has delivered: a mirror without a reported static pod is an orphan from now on.
     fn sources_are_ready(&self);
 }
 
-/// A node without an API server reports to nobody.
+/// Drops the reports of a node without an API server.
 #[derive(Clone, Copy, Debug)]
 pub struct NoReporter;
 

@@ -2,14 +2,14 @@
 //!
 //! Owns the two halves of CRI's `RuntimeService`. Reading is whatever leaves sandboxes, containers and the runtime's
 //! settings as they were. Everything else is writing, and so are exec, attach and port forwarding: they run code in a pod
-//! or reach into it.
+//! or connect to it.
 //!
 //! Answers come back checked: what the interface promises to be set is set, else the call failed with
 //! [`RuntimeErrorKind::MalformedAnswer`](crate::RuntimeErrorKind::MalformedAnswer). Dropping a call's future cancels the call,
 //! but a writing call may have taken effect; the same holds for a deadline that passed and a connection that broke.
 //!
-//! CRI's `Stream*` twins of the lists are no calls of their own here: they are another way to carry a list, so whether a
-//! list arrives in one message or in many is the adapter's business.
+//! CRI's `Stream*` variants of the lists are no calls of their own here: the adapter decides whether a list arrives in one
+//! message or in many.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use rubelet_wire::cri::v1;
 
 use crate::RuntimeError;
 
-/// Container events as the runtime sends them, hints to look again. The stream ends when the runtime closes it and after
-/// an error; whoever still wants events opens a new one.
+/// Container events as the runtime sends them: hints to observe a pod again. The stream ends when the runtime closes it and after
+/// an error; the caller then opens a new one.
 pub type EventStream = BoxStream<'static, Result<v1::ContainerEventResponse, RuntimeError>>;
 
 /// Calls that change nothing.
@@ -140,7 +140,7 @@ pub trait RuntimeWriter: Send + Sync {
         timeout: Option<Duration>,
     ) -> Result<v1::ExecSyncResponse, RuntimeError>;
 
-    /// Prepares an exec session and returns its address. The address opens the session to anybody: keep it out of logs.
+    /// Prepares an exec session and returns its address. The address alone opens the session: keep it out of logs.
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError>;
 
     /// Prepares an attach session and returns its address, which is as secret as that of [`Self::exec`].
@@ -149,7 +149,7 @@ pub trait RuntimeWriter: Send + Sync {
     /// Prepares port forwarding and returns its address, which is as secret as that of [`Self::exec`].
     async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String, RuntimeError>;
 
-    /// Tells the runtime the node's pod CIDR.
+    /// Sets the node's pod CIDR in the runtime.
     async fn update_runtime_config(&self, config: v1::RuntimeConfig) -> Result<(), RuntimeError>;
 
     /// Writes a container's checkpoint. `request.timeout` counts only above the ordinary deadline of a call.

@@ -1,7 +1,7 @@
 //! What can go wrong in a call to the container runtime, in the callers' terms.
 //!
 //! Owns the kinds of failure, which of them a retry can heal, and the sentence that a user reads. It must not hold anything
-//! secret: URLs lose their user part at the door, and pull credentials are struck out by whoever sent them.
+//! secret: URLs lose their user part when the error is made, and the code that sends pull credentials strikes them out.
 
 use std::fmt;
 
@@ -35,9 +35,9 @@ pub enum RuntimeErrorKind {
     Cancelled,
     /// The runtime answered something that breaks the interface's contract.
     MalformedAnswer,
-    /// The runtime does not speak CRI v1.
+    /// The runtime does not support CRI v1.
     UnsupportedVersion,
-    /// The runtime failed inside, and said so.
+    /// The runtime reports an internal failure.
     Internal,
     /// Everything else; containerd reports most failures of its own work this way.
     Unknown,
@@ -86,7 +86,7 @@ impl RuntimeErrorKind {
         }
     }
 
-    /// What the user can do about it, where there is something better than reading the runtime's words.
+    /// What the user can do about it, where there is better advice than the runtime's message.
     fn advice(self) -> Option<&'static str> {
         match self {
             Self::Unavailable => {
@@ -135,7 +135,7 @@ pub struct RuntimeError {
 }
 
 impl RuntimeError {
-    /// `message` is what the runtime or the transport said; a user part in its URLs is struck out, and a long one is cut.
+    /// `message` is the error text of the runtime or the transport; a user part in its URLs is struck out, and a long one is cut.
     #[must_use]
     pub fn new(method: &'static str, endpoint: &str, kind: RuntimeErrorKind, message: &str) -> Self {
         Self {
@@ -164,7 +164,7 @@ impl RuntimeError {
         self.kind
     }
 
-    /// The runtime's own words, alone. Upstream's reasons for failed pulls are recognised in them.
+    /// The runtime's own message, alone. Upstream's reasons for failed pulls are recognised in it.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

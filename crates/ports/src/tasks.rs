@@ -1,6 +1,6 @@
 //! Running things side by side.
 //!
-//! Owns the shape of the executor. What a panic means is decided by whoever spawns, see the agent's supervisor: an executor
+//! Owns the shape of the executor. The caller decides what a panic means, see the agent's supervisor: an executor
 //! only has to survive it.
 
 use futures_util::future::BoxFuture;

@@ -1,6 +1,6 @@
 //! The volumes of pods, as the agent needs them: there before a container starts, gone after the last one ended.
 //!
-//! Owns the three questions. Kinds of volumes, retries and events are behind it.
+//! Owns the three calls. Kinds of volumes, retries and events are behind it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub trait PodVolumes: Send + Sync {
     /// The mounts of a container; sub paths are bound on the way. The pod's volumes have to be set up.
     async fn mounts(&self, request: MountRequest) -> Result<Vec<v1::Mount>, VolumeFailure>;
 
-    /// Takes down whatever the node has of the pod's volumes, also of a pod that nobody knows any more. Nothing of the pod may
-    /// run. It ends well only when nothing is left.
+    /// Takes down whatever the node has of the pod's volumes, also of a pod that is not known any more. Nothing of the pod may
+    /// run. It succeeds only when nothing is left.
     async fn tear_down(&self, uid: &PodUid) -> Result<(), VolumeFailure>;
 }

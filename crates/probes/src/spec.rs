@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use rubelet_lifecycle::configuration::expansion::expand;
 use rubelet_lifecycle::plan::pod_text;
-use rubelet_model::observation::PodUid;
+use rubelet_model::pod::uid_of;
 use rubelet_ports::{GrpcCall, HttpCall, HttpPurpose, ProbeKind, TcpCall, container_port};
 
 use crate::course::Thresholds;
@@ -88,7 +88,7 @@ fn action(
         let command = expanded(command, container);
         return Ok(Action::Exec { command, timeout });
     }
-    let uid = PodUid::from(pod.metadata.uid.clone().unwrap_or_default());
+    let uid = uid_of(pod);
     if let Some(get) = &probe.http_get {
         return HttpCall::of_action(uid, get, container, ip, HttpPurpose::Probe, Some(timeout))
             .map(Action::Http)

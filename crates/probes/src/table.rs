@@ -14,6 +14,7 @@ use rubelet_model::observation::{
     ContainerId, ContainerObservation, ContainerProbes, ContainerState, PodObservation, PodUid, ProbeResult,
     ProbeResults,
 };
+use rubelet_model::pod::{name_of, namespace_of};
 use rubelet_ports::{Moment, ProbeFigures, ProbeKind, ProbeReading, ProbedPod, Randomness};
 use tokio::sync::Notify;
 
@@ -330,13 +331,12 @@ impl Table {
     pub(crate) fn figures(&self) -> Vec<ProbeFigures> {
         let mut figures = Vec::new();
         for (uid, entry) in &self.pods {
-            let metadata = &entry.pod.metadata;
             for (container, known) in &entry.containers {
                 figures.extend(known.probes.iter().map(|(kind, probe)| ProbeFigures {
                     kind: *kind,
                     container: container.clone(),
-                    pod: metadata.name.clone().unwrap_or_default(),
-                    namespace: metadata.namespace.clone().unwrap_or_default(),
+                    pod: name_of(&entry.pod).to_owned(),
+                    namespace: namespace_of(&entry.pod).to_owned(),
                     pod_uid: uid.clone(),
                     successful: probe.tally.successful,
                     failed: probe.tally.failed,

@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::exceptions::Exceptions;
 
-/// What the environment says about proxies; empty is nothing. The program reads it.
+/// The proxy variables of the environment, which the program reads; an empty one is not set.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyEnvironment {
     /// `HTTPS_PROXY`
@@ -83,7 +83,7 @@ pub enum ProxyError {
     UnsupportedScheme,
 }
 
-/// How a proxy is spoken to.
+/// The protocol to the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyScheme {
     Http,

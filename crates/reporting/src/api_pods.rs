@@ -1,20 +1,18 @@
-//! This node's pods as the API server has them, as far as we know.
+//! This node's pods as last seen at the API server.
 //!
-//! Owns the newest version of each pod, from the watch and from the answers to our own calls. Those two race: what is older than an
-//! answer we just got must not take its place.
+//! Owns the newest version of each pod, from the watch and from the answers to our own calls. Those two race: a version that is
+//! older than the last answer is ignored.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_lifecycle::status::is_mirror_pod;
+use rubelet_model::pod::{PodName, is_mirror_pod, uid_text};
 use rubelet_ports::Moment;
 use rubelet_ports::api::Change;
 
-use crate::names::{PodName, uid_of};
-
-/// How long the watch may lag behind an answer. After that its word counts even if its versions are smaller, as after a restored
+/// How long the watch may lag behind an answer. After that the watch counts even if its versions are smaller, as after a restored
 /// backup of the cluster's store.
 const LAG: Duration = Duration::from_secs(30);
 /// A creation's answer can come after the news that its pod was deleted; so many such news are remembered.
@@ -78,11 +76,11 @@ impl ApiPods {
             Change::Applied(pod) => self.seen(pod, now).into_iter().collect(),
             Change::Deleted(pod) => {
                 let name = PodName::of(pod);
-                self.deleted.push_back(uid_of(pod).to_owned());
+                self.deleted.push_back(uid_text(pod).to_owned());
                 if self.deleted.len() > MAX_DELETED {
                     self.deleted.pop_front();
                 }
-                self.gone(&name, uid_of(pod))
+                self.gone(&name, uid_text(pod))
                     .then_some(name)
                     .into_iter()
                     .collect()
@@ -95,7 +93,7 @@ impl ApiPods {
         let name = PodName::of(pod);
         if let Some(known) = self.pods.get(&name) {
             let is_echo = known.pod.metadata.resource_version == pod.metadata.resource_version
-                && uid_of(&known.pod) == uid_of(pod)
+                && uid_text(&known.pod) == uid_text(pod)
                 && pod.metadata.resource_version.is_some();
             let lags = known.answered.is_some_and(|at| now.since(at) < LAG) && is_older(pod, &known.pod);
             if is_echo || lags {
@@ -112,7 +110,7 @@ impl ApiPods {
         let is_news = self
             .pods
             .get(&name)
-            .is_some_and(|known| uid_of(&known.pod) == uid_of(&pod) && !is_older(&pod, &known.pod));
+            .is_some_and(|known| uid_text(&known.pod) == uid_text(&pod) && !is_older(&pod, &known.pod));
         if is_news {
             self.put(name, Arc::new(pod), Some(now));
         }
@@ -121,7 +119,7 @@ impl ApiPods {
     /// The answer to a creation.
     pub(crate) fn created(&mut self, pod: Pod, now: Moment) {
         let name = PodName::of(&pod);
-        let is_gone = self.deleted.iter().any(|uid| uid == uid_of(&pod));
+        let is_gone = self.deleted.iter().any(|uid| uid == uid_text(&pod));
         let is_news = self
             .pods
             .get(&name)
@@ -132,7 +130,7 @@ impl ApiPods {
         }
         // The watch may have been faster.
         if let Some(known) = self.pods.get_mut(&name)
-            && uid_of(&known.pod) == uid_of(&pod)
+            && uid_text(&known.pod) == uid_text(&pod)
         {
             known.as_made = Some(pod);
         }
@@ -140,7 +138,10 @@ impl ApiPods {
 
     /// Forgets the pod if it is still the one with this UID.
     pub(crate) fn gone(&mut self, name: &PodName, uid: &str) -> bool {
-        let is_it = self.pods.get(name).is_some_and(|known| uid_of(&known.pod) == uid);
+        let is_it = self
+            .pods
+            .get(name)
+            .is_some_and(|known| uid_text(&known.pod) == uid);
         if is_it {
             self.pods.remove(name);
         }
@@ -149,7 +150,7 @@ impl ApiPods {
 
     fn put(&mut self, name: PodName, pod: Arc<Pod>, answered: Option<Moment>) {
         let before = self.pods.remove(&name);
-        let before = before.filter(|known| uid_of(&known.pod) == uid_of(&pod));
+        let before = before.filter(|known| uid_text(&known.pod) == uid_text(&pod));
         let as_made = match before {
             Some(known) => known.as_made,
             None => is_mirror_pod(&pod).then(|| Arc::clone(&pod)),
@@ -163,7 +164,7 @@ impl ApiPods {
     }
 }
 
-/// Versions are opaque, and numbers wherever anybody has looked: what is no number is never older.
+/// Versions are opaque, but numbers in practice: one that is no number is never older.
 fn is_older(one: &Pod, other: &Pod) -> bool {
     let number = |pod: &Pod| pod.metadata.resource_version.as_deref()?.parse::<u64>().ok();
     matches!((number(one), number(other)), (Some(one), Some(other)) if one < other)
@@ -189,7 +190,7 @@ mod tests {
     fn shown(pods: &ApiPods) -> Vec<String> {
         let one = |known: &Known| {
             let version = known.pod.metadata.resource_version.clone().unwrap_or_default();
-            format!("{}@{version}", uid_of(&known.pod))
+            format!("{}@{version}", uid_text(&known.pod))
         };
         pods.pods.values().map(one).collect()
     }

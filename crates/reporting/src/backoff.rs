@@ -1,6 +1,6 @@
-//! When to try again, and when not to do too much.
+//! Backoff after failures, and rate limits.
 //!
-//! Owns pauses after failures and the pace of what is done over and over. Time and chance come in as values.
+//! Owns pauses after failures and the rate of repeated writes. Time and randomness come in as values.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) const PASSING: Limits = Limits {
     longest: Duration::from_secs(10),
 };
 
-/// For what somebody has to mend.
+/// For errors that an administrator has to fix.
 pub(crate) const REFUSED: Limits = Limits {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(300),
@@ -31,7 +31,7 @@ pub(crate) const MIRROR_REFUSED: Limits = Limits {
     longest: Duration::from_secs(60),
 };
 
-/// How long the watch has to say that a pod is gone which the API server does not find.
+/// How long the watch may take to report the deletion of a pod that the API server does not find.
 const ABSENCE: Duration = Duration::from_secs(10);
 
 /// Failures in a row.
@@ -39,9 +39,9 @@ const ABSENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Backoff {
     length: Duration,
     pub(crate) until: Moment,
-    /// What went wrong, so that it is told only once.
+    /// What went wrong, so that it is logged only once.
     pub(crate) message: String,
-    /// It was about what was said, and not about saying it: something new may be said at once.
+    /// The API server refused the content: a new status may be sent at once.
     pub(crate) ends_with_news: bool,
 }
 

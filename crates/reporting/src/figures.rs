@@ -1,4 +1,4 @@
-//! Counts for whoever exposes metrics.
+//! Counts for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct ReportingFigures {
     pub statuses_sent: u64,
     /// Looks that found nothing to send.
     pub statuses_unchanged: u64,
-    /// Statuses that somebody had overwritten; part of those sent.
+    /// Statuses that were overwritten at the API server; part of those sent.
     pub statuses_reconciled: u64,
     pub status_failures: u64,
     pub pods_deleted: u64,

@@ -1,8 +1,8 @@
 //! Reporting to the API server: statuses of pods, mirrors of static pods, events.
 //!
-//! Owns the order of what is written of a pod, parallel writing across pods, retries, and the API server's word about our pods as
+//! Owns the order of what is written of a pod, parallel writing across pods, retries, and the API server's view of this node's pods as
 //! far as writing needs it. It must not know the agent: it meets it at [`PodReporter`], [`rubelet_ports::EventRecorder`] and
-//! [`rubelet_ports::NodeEventRecorder`]. Telling never waits; of each pod only the newest state is kept until it is delivered.
+//! [`rubelet_ports::NodeEventRecorder`]. A report never waits; of each pod only the newest state is kept until it is delivered.
 //!
 //! A pod's own status is patched without reading it first: the base is the newest that the watch or an answer showed, and the
 //! pod's UID is a precondition. A wrong base cannot do harm, since lists that others write to are merged by key.
@@ -12,7 +12,6 @@ mod backoff;
 pub mod events;
 mod figures;
 mod mirror;
-mod names;
 mod outage;
 mod outcome;
 mod queue;
@@ -70,7 +69,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Starts the one task that writes. Mirrors belong to the Node that `node` tells of; there are none as long as it is unknown.
+    /// Starts the one task that writes. `node` is the Node that owns the mirror pods; there are none as long as it is unknown.
     #[must_use]
     pub fn start(
         ports: ReportingPorts,

@@ -1,28 +1,18 @@
-//! Mirrors: what the API server shows of static pods.
+//! Mirror pods, which show static pods in the API.
 //!
-//! Owns how a mirror looks and which one is right. Pure.
+//! Owns how a mirror pod is made and which one is up to date. Pure.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use rubelet_lifecycle::status::is_mirror_pod;
+use rubelet_model::pod::{
+    HASH_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION, annotation, is_mirror_pod, uid_text,
+};
 
-use crate::names::uid_of;
-
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
-/// When this life of ours saw the static pod; a mirror may be older.
-const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
-
-fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
-    let all = pod.metadata.annotations.as_ref()?;
-    all.get(key).map(String::as_str)
-}
-
-/// What tells one version of a static pod from another.
+/// The hash of a static pod, which differs between its versions.
 fn hash_of(static_pod: &Pod) -> &str {
-    annotation(static_pod, HASH_ANNOTATION).unwrap_or_else(|| uid_of(static_pod))
+    annotation(static_pod, HASH_ANNOTATION).unwrap_or_else(|| uid_text(static_pod))
 }
 
 /// Whether this is the mirror of exactly this static pod, and stays. What admission made of it (`as_made`) is right too: it would
@@ -41,7 +31,7 @@ pub(crate) fn shows_other(old: &Pod, new: &Pod) -> bool {
     Shown::of(old, new) != Shown::of(new, new)
 }
 
-/// What people change of a mirror, as far as the static pod says it: others may add labels and annotations of their own.
+/// The fields of a mirror pod that are compared, as far as the static pod sets them: others may add labels and annotations.
 #[derive(PartialEq)]
 struct Shown<'a> {
     labels: Vec<Option<&'a String>>,
@@ -51,12 +41,12 @@ struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     fn of(pod: &'a Pod, static_pod: &Pod) -> Self {
-        let (shown, said) = (&pod.metadata, &static_pod.metadata);
+        let (shown, wanted) = (&pod.metadata, &static_pod.metadata);
         let spec = pod.spec.iter();
         let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
         Self {
-            labels: values(shown.labels.as_ref(), said.labels.as_ref()),
-            annotations: values(shown.annotations.as_ref(), said.annotations.as_ref()),
+            labels: values(shown.labels.as_ref(), wanted.labels.as_ref()),
+            annotations: values(shown.annotations.as_ref(), wanted.annotations.as_ref()),
             images: containers
                 .map(|container| (container.name.as_str(), container.image.as_ref()))
                 .collect(),
@@ -66,10 +56,11 @@ impl<'a> Shown<'a> {
 
 type Texts = BTreeMap<String, String>;
 
-/// The values of the keys that are said.
-fn values<'a>(shown: Option<&'a Texts>, said: Option<&Texts>) -> Vec<Option<&'a String>> {
-    let said = said.into_iter().flat_map(BTreeMap::keys);
-    said.filter(|key| *key != SEEN_ANNOTATION)
+/// The values of the keys that the static pod has.
+fn values<'a>(shown: Option<&'a Texts>, wanted: Option<&Texts>) -> Vec<Option<&'a String>> {
+    let wanted = wanted.into_iter().flat_map(BTreeMap::keys);
+    wanted
+        .filter(|key| *key != SEEN_ANNOTATION)
         .map(|key| shown?.get(key))
         .collect()
 }

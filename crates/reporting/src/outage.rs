@@ -1,7 +1,7 @@
-//! Whether the API server takes calls at all.
+//! Whether the API server answers at all.
 //!
-//! Owns what is the same for all pods: a server that cannot be reached, does not know us or asks for quiet. Meanwhile one call at a
-//! time tries, and the first that gets through lets all others go.
+//! Owns what is the same for all pods: a server that cannot be reached, refuses our credentials or throttles. Meanwhile one call at
+//! a time is tried, and the first success releases all others.
 
 use rubelet_ports::api::{ApiError, ApiErrorKind};
 use rubelet_ports::{Moment, Randomness};
@@ -50,10 +50,7 @@ impl Outage {
         }
         let last = before.map(|down| &down.backoff);
         let mut backoff = Backoff::after(last, PASSING, error.message.clone(), now, chance);
-        if let ApiErrorKind::Busy {
-            retry_after: Some(wait),
-        } = error.kind
-        {
+        if let Some(wait) = error.retry_after() {
             backoff.until = backoff.until.max(now.plus(wait));
         }
         self.0 = Some(Down {

@@ -1,15 +1,15 @@
 //! What follows from the answer to a call.
 //!
-//! Owns what is remembered of it: the API server's newest word, what was delivered, pauses after failures. Whatever happened, the
-//! key goes in line again: the next look decides whether something is left to do.
+//! Owns what is remembered of it: the newest pod of the API server, what was delivered, pauses after failures. In any case the
+//! key is queued again: the next look at it decides whether something is left to do.
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::pod::uid_text;
 use rubelet_ports::api::{ApiError, ApiErrorKind};
 use rubelet_ports::{Moment, Randomness};
 
 use crate::backoff::{Backoff, Limits, MIRROR_REFUSED, PASSING, REFUSED};
 use crate::figures::{Counters, count};
-use crate::names::uid_of;
 use crate::outage::Outage;
 use crate::queue::{Key, Urgency};
 use crate::table::{Delivered, Job, Table, Work};
@@ -77,7 +77,7 @@ impl Table {
                     && let Some(entry) = self.entries.get_mut(uid)
                 {
                     entry.delivered = Some(Delivered {
-                        uid: uid_of(target).to_owned(),
+                        uid: uid_text(target).to_owned(),
                         version: *version,
                     });
                     entry.backoff = None;
@@ -93,13 +93,13 @@ impl Table {
             }
             Work::Delete { target } => {
                 count(&counters.pods_deleted);
-                tracing::info!(pod = %job.name, uid = uid_of(target), "Removed a pod from the API that has ended");
-                self.api.gone(&job.name, uid_of(target));
+                tracing::info!(pod = %job.name, uid = uid_text(target), "Removed a pod from the API that has ended");
+                self.api.gone(&job.name, uid_text(target));
             }
             Work::DeleteMirror { target } => {
                 count(&counters.mirrors_deleted);
-                tracing::info!(pod = %job.name, uid = uid_of(target), "Deleted a mirror that is not right");
-                self.api.gone(&job.name, uid_of(target));
+                tracing::info!(pod = %job.name, uid = uid_text(target), "Deleted a mirror that is not right");
+                self.api.gone(&job.name, uid_text(target));
                 self.mirror_was_touched(job, None, now);
             }
             Work::CreateMirror { .. } => self.mirror_was_touched(job, None, now),
@@ -132,7 +132,7 @@ impl Table {
             }
             Work::CreateMirror { .. } => None,
         };
-        // A deletion with the wrong UID is a conflict; so is a patch that raced with others, which says nothing about the pod.
+        // A deletion with the wrong UID is a conflict; so is a patch that raced with others, which does not concern the pod.
         let is_gone = matches!(
             (&job.work, error.kind),
             (
@@ -143,8 +143,8 @@ impl Table {
         if let Some(target) = target
             && is_gone
         {
-            tracing::debug!(pod = %job.name, uid = uid_of(target), %error, "The pod is not in the API any more");
-            self.api.gone(&job.name, uid_of(target));
+            tracing::debug!(pod = %job.name, uid = uid_text(target), %error, "The pod is not in the API any more");
+            self.api.gone(&job.name, uid_text(target));
             self.queue.push(Key::Mirror(job.name.clone()), Urgency::Urgent);
             return;
         }

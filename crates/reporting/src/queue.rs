@@ -1,13 +1,12 @@
-//! What there is to look at, and in which order.
+//! The queue of pods to look at.
 //!
-//! Owns the order: what others wait for first, then first come, first served. A key is there once, however often it was named, and
-//! is not handed out while work on it is under way. That keeps the calls for one pod in order.
+//! Owns the order: urgent keys first, then first come, first served. A key is queued once, however often it was added, and
+//! is not handed out while a call for it is under way. That keeps the calls for one pod in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rubelet_model::observation::PodUid;
-
-use crate::names::PodName;
+use rubelet_model::pod::PodName;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {

@@ -1,4 +1,4 @@
-//! What is to be said and done at the API server.
+//! What has to be written to the API server.
 //!
 //! Owns the newest report of each pod, what was delivered of it, and the choice of the next calls. It makes no call: it hands out
 //! [`Job`]s and takes their [`Outcome`]s. One entry per pod, so that an outage costs no memory however long it lasts.
@@ -15,23 +15,23 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use rubelet_lifecycle::deliberate::{Bug, is_on};
-use rubelet_lifecycle::status::{is_mirror_pod, is_static_pod, may_be_deleted};
+use rubelet_lifecycle::status::may_be_deleted;
 use rubelet_lifecycle::status_patch::is_urgent;
 use rubelet_model::observation::PodUid;
+use rubelet_model::pod::{PodName, is_mirror_pod, is_static_pod, uid_of, uid_text};
 use rubelet_ports::api::Change;
 use rubelet_ports::{Moment, PodReport};
 
 use crate::api_pods::ApiPods;
 use crate::backoff::{Backoff, Pace};
 use crate::mirror;
-use crate::names::{PodName, pod_uid_of, uid_of};
 use crate::outage::Outage;
 use crate::queue::{Key, Queue, Urgency};
 
 /// How many calls are under way at once.
 pub(crate) const MAX_CALLS: usize = 10;
 
-/// A status that the API server has, or needed not to be told.
+/// A status that the API server has, or that did not have to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delivered {
     /// The API object: of a static pod its mirror.
@@ -49,7 +49,7 @@ pub(crate) struct Entry {
     pub(crate) delivered: Option<Delivered>,
     /// Since when there is something that was not delivered.
     pub(crate) waiting_since: Option<Moment>,
-    /// The API server's pod changed: somebody may have overwritten the status.
+    /// The API server's pod changed: its status may be overwritten.
     pub(crate) must_look: bool,
     pub(crate) backoff: Option<Backoff>,
     pub(crate) pace: Pace,
@@ -69,7 +69,7 @@ pub(crate) enum Work {
         target: Arc<Pod>,
         status: Arc<PodStatus>,
         version: u64,
-        /// It was delivered before: only what somebody overwrote is sent.
+        /// It was delivered before: only what was overwritten is sent.
         is_repeat: bool,
     },
     /// The end of a pod that is being deleted.
@@ -114,7 +114,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn report(&mut self, report: PodReport, now: Moment) {
-        let uid = pod_uid_of(&report.pod);
+        let uid = uid_of(&report.pod);
         let Some(entry) = self.entries.get_mut(&uid) else {
             self.add(&uid, report, now);
             return;
@@ -127,7 +127,7 @@ impl Table {
             self.queue.push(Key::Mirror(entry.name.clone()), Urgency::Usual);
         }
         if !says_something(&report) {
-            // The pod is made known once more; what was said of it still holds.
+            // The pod is made known again; its last status still holds.
             entry.report.pod = report.pod;
             return;
         }
@@ -204,11 +204,11 @@ impl Table {
     /// Looks again at everything that depends on the API server's pod of this name.
     pub(crate) fn api_pod_changed(&mut self, name: &PodName) {
         if let Some(state) = self.mirrors.get_mut(name) {
-            // Another world: the last failure says nothing about it. The pace still holds.
+            // The object changed, so the last failure does not apply any more. The rate limit still does.
             state.backoff = None;
         }
         self.queue.push(Key::Mirror(name.clone()), Urgency::Urgent);
-        let of_api = self.api.get(name).map(|pod| pod_uid_of(pod));
+        let of_api = self.api.get(name).map(|pod| uid_of(pod));
         let is_gone = of_api.is_none();
         for uid in [of_api, self.static_of(name).cloned()].into_iter().flatten() {
             if let Some(entry) = self.entries.get_mut(&uid) {
@@ -279,7 +279,7 @@ impl Table {
         let is_it = if is_static_pod(&entry.report.pod) {
             self.static_of(&entry.name) == Some(uid) && self.is_right(pod, entry)
         } else {
-            pod_uid_of(pod) == *uid && !is_mirror_pod(pod)
+            uid_of(pod) == *uid && !is_mirror_pod(pod)
         };
         is_it.then_some(pod)
     }
@@ -355,12 +355,12 @@ impl Table {
             return Look::Nothing;
         };
         if entry.report.status.phase.is_none() {
-            // Nothing is known of the pod yet but that it is wanted: what its mirror says stays.
+            // The pod is only known to be desired: its mirror's status stays.
             return Look::Nothing;
         }
         let delivered = entry.delivered.as_ref();
         let is_repeat =
-            delivered.is_some_and(|last| last.uid == uid_of(target) && last.version == entry.version);
+            delivered.is_some_and(|last| last.uid == uid_text(target) && last.version == entry.version);
         let is_end = is_repeat && may_end(target, entry.report.is_finished);
         if is_repeat && !is_end && !entry.must_look {
             return Look::Nothing;
@@ -394,7 +394,7 @@ impl Table {
         let wanted = self.static_of(name).and_then(|uid| self.entries.get(uid));
         let work = match (wanted, self.api.get(name)) {
             (Some(entry), Some(pod)) if self.is_right(pod, entry) => return Look::Nothing,
-            // A pod of somebody else has the name: it is not ours to remove.
+            // Another pod, not a mirror, has the name: it is not removed.
             (Some(_) | None, Some(pod)) if !is_mirror_pod(pod) => return Look::Nothing,
             (Some(_), Some(pod)) => Work::DeleteMirror {
                 target: Arc::clone(pod),
@@ -436,7 +436,7 @@ fn may_end(target: &Pod, is_finished: bool) -> bool {
         || (is_unreadable && is_deleted && is_finished && !is_mirror_pod(target))
 }
 
-/// A status without a phase only makes the pod known: nobody has looked at it yet.
+/// A status without a phase only makes the pod known: it is not synced yet.
 fn says_something(report: &PodReport) -> bool {
     report
         .status

@@ -1,6 +1,6 @@
-//! Makes the calls, so many at once, each with a deadline.
+//! Makes the calls, a bounded number at once, each with a deadline.
 //!
-//! Owns the one task that writes to the API server. What is to be written is decided by the table.
+//! Owns the one task that writes to the API server. The table decides what is written.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,16 +11,16 @@ use futures_util::future::{BoxFuture, pending};
 use futures_util::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use rubelet_lifecycle::status_patch::{is_overwritten, status_patch, wanted_status};
+use rubelet_model::pod::uid_text;
 use rubelet_ports::api::{ApiError, ApiErrorKind};
 use rubelet_ports::within;
 use tokio::sync::watch;
 
 use crate::Shared;
-use crate::names::uid_of;
 use crate::outcome::{Outcome, Scene};
 use crate::table::{Job, Work};
 
-/// What one call may take. The server answers within a second or is in trouble.
+/// What one call may take. A healthy server answers within a second.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
 
 type Calls = FuturesUnordered<BoxFuture<'static, (Job, Outcome)>>;
@@ -38,16 +38,16 @@ impl Shared {
             }
             let pause: BoxFuture<'static, ()> = match wake {
                 Some(at) => self.ports.clock.sleep(at.since(now)),
-                // Nothing is due: what happens next is told.
+                // Nothing is due: wait for the next event.
                 None => Box::pin(pending()),
             };
-            // Each may be dropped: calls stay in `calls`, the others only say that there is something to look at.
+            // Each may be dropped: calls stay in `calls`, the others are only wake-ups.
             tokio::select! {
                 biased;
                 Some((job, outcome)) = calls.next(), if !calls.is_empty() => self.finish(&job, outcome),
                 changed = node.changed(), if follows_node => match changed {
                     Ok(()) => self.take_node(&mut node),
-                    // Nobody tells of the node any more; the last word stays.
+                    // The sender is gone; the last Node stays.
                     Err(_) => follows_node = false,
                 },
                 () = self.wake.notified() => {}
@@ -99,12 +99,12 @@ impl Shared {
                 let pod = api.patch_pod_status(namespace, name, patch).await?;
                 if *is_repeat {
                     self.counters.statuses_reconciled.fetch_add(1, Ordering::Relaxed);
-                    tracing::info!(pod = %job.name, "Somebody else changed what the node says of a pod; said it again");
+                    tracing::info!(pod = %job.name, "A pod's status was overwritten at the API server; sent it again");
                 }
                 Ok(Outcome::Patched(Box::new(pod)))
             }
             Work::Delete { target } | Work::DeleteMirror { target } => {
-                api.delete_pod(namespace, name, uid_of(target), 0).await?;
+                api.delete_pod(namespace, name, uid_text(target), 0).await?;
                 Ok(Outcome::Deleted)
             }
             Work::CreateMirror { mirror } => {
@@ -121,6 +121,6 @@ impl Shared {
         let wanted = wanted_status(target, status, self.gates, self.ports.clock.now());
         let nothing = PodStatus::default();
         let api = target.status.as_ref().unwrap_or(&nothing);
-        status_patch(uid_of(target), api, &wanted)
+        status_patch(uid_text(target), api, &wanted)
     }
 }

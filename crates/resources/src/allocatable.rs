@@ -1,7 +1,7 @@
-//! What of a machine is given to pods: its capacity without what the node keeps and without what eviction keeps free.
+//! Node allocatable: the capacity without the reserved resources and without the hard eviction thresholds.
 //!
 //! Owns the capacity as named amounts, and the arithmetic of the node's allocatable, which admission counts with. It must not
-//! look at the machine. The limit on the cgroup of all pods knows no eviction thresholds: see `node_cgroup`.
+//! look at the machine. The limit on the cgroup of all pods does not include eviction thresholds: see `node_cgroup`.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! A list of named quantities (`cpu`, `memory`, `hugepages-2Mi`) and the few sums that pods need.
 //!
-//! Owns addition, maximum and reading from API text. It does not know which names mean something.
+//! Owns addition, maximum and reading from API text. It gives no name a meaning.
 
 use std::collections::BTreeMap;
 

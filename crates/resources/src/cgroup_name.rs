@@ -5,8 +5,7 @@
 use std::fmt;
 
 use rubelet_model::cgroup::CgroupPlace;
-
-use crate::qos::QosClass;
+use rubelet_model::pod::QosClass;
 
 pub const NODE_ALLOCATABLE: &str = "kubepods";
 pub const POD_PREFIX: &str = "pod";
@@ -20,7 +19,7 @@ pub enum CgroupDriver {
 }
 
 impl CgroupDriver {
-    /// Whatever is not `systemd` is `cgroupfs`; validation has refused other words.
+    /// Whatever is not `systemd` is `cgroupfs`; validation has refused other values.
     pub fn by_name(name: &str) -> Self {
         match name {
             "systemd" => Self::Systemd,

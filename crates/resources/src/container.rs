@@ -1,6 +1,6 @@
-//! What the runtime is told about the resources of containers and sandboxes.
+//! The resources of containers and sandboxes in CRI requests.
 //!
-//! Owns `LinuxContainerResources`. CPU sets and NUMA nodes are not decided here; whoever assigns them fills them in.
+//! Owns `LinuxContainerResources`. CPU sets and NUMA nodes are not decided here.
 
 use rubelet_model::Quantity;
 use rubelet_wire::cri::v1::LinuxContainerResources;
@@ -45,13 +45,13 @@ pub fn container_resources(
         let values = memory_qos::container_values(demand, container, rules, facts);
         resources.unified.extend(values);
     } else if facts.cgroup == CgroupVersion::V2 {
-        // Undoes what an earlier start with the gate on has written.
+        // Resets the value that a start with the gate on has written.
         resources.unified.insert(HIGH.to_owned(), UNLIMITED.to_owned());
     }
     resources
 }
 
-/// A container without a limit lives under the pod's.
+/// A container without a limit has the pod's.
 fn effective_limit(demand: &PodDemand, container: &ContainerDemand, rules: &Rules, name: &str) -> Quantity {
     let own = &container.resources.limits;
     match demand.effective_pod_level(rules) {

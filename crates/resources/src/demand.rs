@@ -1,16 +1,16 @@
-//! What a pod asks for: every resource list of it as quantities, and the totals of requests and limits.
+//! The resources of a pod: every list as quantities, and the totals of requests and limits.
 //!
 //! Owns reading and adding up: init containers, sidecars, pod-level resources, overhead. It must not decide what a total
 //! means for a cgroup.
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use rubelet_model::pod::{Importance, QosClass};
 use rubelet_model::quantity::ParseQuantityError;
 
 use crate::amounts::{Amounts, CPU, HUGE_PAGES_PREFIX, MEMORY};
-use crate::importance::Importance;
 use crate::rules::Rules;
 
-/// A quantity in a pod that is none.
+/// A quantity of a pod that cannot be parsed.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 #[error("{field}: not a quantity")]
 pub struct BadQuantity {
@@ -49,11 +49,11 @@ pub struct PodDemand {
     pub containers: Vec<ContainerDemand>,
     pub init_containers: Vec<ContainerDemand>,
     pub ephemeral_containers: Vec<ContainerDemand>,
-    /// `spec.resources`, also when it is empty: one gate makes that matter.
+    /// `spec.resources`, also when it is empty: one gate makes an empty one count.
     pub pod_level: Option<Requirements>,
     pub overhead: Option<Amounts>,
-    /// `status.qosClass`, which wins over what the spec gives.
-    pub recorded_class: Option<String>,
+    /// `status.qosClass`, which wins over what the spec gives; none where the status names no class.
+    pub recorded_class: Option<QosClass>,
     pub importance: Importance,
 }
 
@@ -123,8 +123,7 @@ impl PodDemand {
             recorded_class: pod
                 .status
                 .as_ref()
-                .and_then(|status| status.qos_class.clone())
-                .filter(|class| !class.is_empty()),
+                .and_then(|status| QosClass::by_name(status.qos_class.as_deref()?)),
             importance: Importance::of(pod),
         })
     }
@@ -143,14 +142,14 @@ impl PodDemand {
             .find(|container| container.name == name)
     }
 
-    /// The pod-level resources when they say anything that counts.
+    /// The pod-level resources, if they set anything that counts.
     pub fn effective_pod_level(&self, rules: &Rules) -> Option<&Requirements> {
         let pod_level = self.pod_level.as_ref().filter(|_| rules.pod_level_resources)?;
         let counts = has_pod_level_names(&pod_level.requests) || has_pod_level_names(&pod_level.limits);
         counts.then_some(pod_level)
     }
 
-    /// The pod-level requests when they say anything that counts.
+    /// The pod-level requests, if they set anything that counts.
     pub fn effective_pod_level_requests(&self, rules: &Rules) -> Option<&Amounts> {
         let pod_level = self.pod_level.as_ref().filter(|_| rules.pod_level_resources)?;
         has_pod_level_names(&pod_level.requests).then_some(&pod_level.requests)

@@ -1,6 +1,6 @@
 //! Huge page sizes and their limits.
 //!
-//! Owns the names (`hugepages-2Mi`, `2MB`) and who gets which limit. It must not look at which sizes a machine has.
+//! Owns the names (`hugepages-2Mi`, `2MB`) and the limits of pods and containers. It must not look at which sizes a machine has.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub fn page_size_bytes(resource: &str) -> Option<i64> {
     Some(size.value())
 }
 
-/// The kernel's word for a page size, such as `2MB`; `None` when no unit fits.
+/// The kernel's name of a page size, such as `2MB`; `None` when no unit fits.
 pub fn page_size_name(bytes: i64) -> Option<String> {
     if bytes == 0 {
         return Some(format!("0{}", UNITS[UNITS.len() - 1]));

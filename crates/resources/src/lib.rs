@@ -1,8 +1,8 @@
-//! QoS classes, effective requests and limits, the cgroup values of pods and containers, who is let in, and what runs short.
+//! QoS classes, effective requests and limits, the cgroup values of pods and containers, admission, and node pressure.
 //!
-//! Owns the arithmetic from a pod's resources to what the kernel and the runtime are told. `PodDemand::read` turns the
-//! pod's texts into quantities once; everything after that cannot fail. It must not look at the machine: what a node is like
-//! comes in as `NodeFacts`, what it was told as `Rules`.
+//! Owns the arithmetic from a pod's resources to the values for the kernel and the runtime. `PodDemand::read` parses the
+//! pod's quantities once; everything after that cannot fail. It must not look at the machine: facts about
+//! the node come in as `NodeFacts`, its settings as `Rules`.
 //!
 //! Left out on purpose: shares of dynamic resource claims (gate `DRANodeAllocatableResources`, off) and resources in the
 //! middle of a resize, which read the pod's status.
@@ -16,7 +16,6 @@ pub mod container;
 pub mod cpu;
 pub mod demand;
 pub mod huge_pages;
-pub mod importance;
 pub mod memory_qos;
 pub mod node_cgroup;
 pub mod oom;
@@ -31,5 +30,6 @@ pub mod tiers;
 pub use amounts::Amounts;
 pub use demand::{BadQuantity, ContainerDemand, PodDemand};
 pub use pod_cgroup::{PodCgroup, pod_cgroup};
-pub use qos::{QosClass, qos_class};
+pub use qos::qos_class;
+pub use rubelet_model::pod::QosClass;
 pub use rules::{CgroupVersion, MemoryReservation, NodeFacts, Rules};

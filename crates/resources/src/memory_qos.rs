@@ -2,11 +2,13 @@
 //!
 //! Owns `memory.min`, `memory.low` and `memory.high` of containers and pods.
 
+use rubelet_model::pod::QosClass;
+
 use std::collections::BTreeMap;
 
 use crate::amounts::MEMORY;
 use crate::demand::{ContainerDemand, Overhead, PodDemand};
-use crate::qos::{QosClass, qos_class};
+use crate::qos::qos_class;
 use crate::rules::{NodeFacts, Rules};
 
 pub const MIN: &str = "memory.min";
@@ -32,7 +34,7 @@ pub fn throttle_at_bytes(request: i64, limit: i64, factor: f64, page_size_bytes:
     (high != 0 && high > request).then_some(high)
 }
 
-/// What a container's cgroup is told.
+/// The values of a container's cgroup.
 pub(crate) fn container_values(
     demand: &PodDemand,
     container: &ContainerDemand,

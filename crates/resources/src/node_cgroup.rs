@@ -1,4 +1,4 @@
-//! What the node keeps for itself and what is left for pods, as values of cgroups.
+//! The cgroup values of the reserved resources and of all pods together.
 //!
 //! Owns the reading of `systemReserved`, `kubeReserved` and `enforceNodeAllocatable`, and the values of `kubepods` and of the
 //! reserved cgroups. Thresholds of eviction do not count here: they lower what is scheduled, not what is enforced.
@@ -108,14 +108,14 @@ pub struct Enforcement {
 }
 
 impl Enforcement {
-    /// Words that mean nothing were refused with the settings.
-    pub fn read(words: &[String]) -> Self {
-        let has = |word: &str| words.iter().any(|one| one == word);
-        let reserved = |word: &str| {
-            if has(word) {
+    /// Validation has refused unknown values.
+    pub fn read(values: &[String]) -> Self {
+        let has = |name: &str| values.iter().any(|one| one == name);
+        let reserved = |name: &str| {
+            if has(name) {
                 Some(Enforced::All)
             } else {
-                has(&format!("{word}-compressible")).then_some(Enforced::Compressible)
+                has(&format!("{name}-compressible")).then_some(Enforced::Compressible)
             }
         };
         Self {

@@ -2,10 +2,11 @@
 //!
 //! Owns `oom_score_adj` of containers and of node agents.
 
+use rubelet_model::pod::{Importance, QosClass};
+
 use crate::amounts::MEMORY;
 use crate::demand::{ContainerDemand, PodDemand};
-use crate::importance::Importance;
-use crate::qos::{QosClass, qos_class};
+use crate::qos::qos_class;
 use crate::rules::Rules;
 
 pub const KUBELET: i64 = -999;
@@ -34,7 +35,7 @@ fn burstable(demand: &PodDemand, container: &ContainerDemand, rules: &Rules, cap
     let spare = spare_per_container(demand, rules);
     let score = |request: i64| {
         let thousandths = request.wrapping_add(spare).wrapping_mul(1000);
-        // An unknown capacity says nothing about the share.
+        // Without a known capacity there is no share.
         1000_i64.wrapping_sub(thousandths.checked_div(capacity_bytes).unwrap_or(0))
     };
     let request = |one: &ContainerDemand| one.resources.requests.value(MEMORY);

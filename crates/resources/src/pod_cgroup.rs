@@ -2,6 +2,8 @@
 //!
 //! Owns what is limited at pod level and for which class. Writing the files belongs to the host adapter.
 
+use rubelet_model::pod::QosClass;
+
 use std::collections::BTreeMap;
 
 use crate::amounts::{CPU, MEMORY};
@@ -9,10 +11,10 @@ use crate::cpu::{MIN_SHARES, UNLIMITED_QUOTA, quota_of_milli_cpu, shares_of_mill
 use crate::demand::{Overhead, PodDemand};
 use crate::huge_pages::limits_by_size;
 use crate::memory_qos;
-use crate::qos::{QosClass, qos_class};
+use crate::qos::qos_class;
 use crate::rules::{NodeFacts, Rules};
 
-/// What a cgroup of ours is told; `None` leaves the kernel's value alone.
+/// The values of a cgroup; `None` leaves the kernel's value alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodCgroup {
     pub memory_bytes: Option<i64>,

@@ -1,50 +1,19 @@
 //! The quality-of-service class of a pod.
 //!
-//! Owns the classification and its names. What a class means for cgroups is decided elsewhere.
+//! Owns the classification. What a class means for cgroups is decided elsewhere.
 
 use std::cmp::Ordering;
-use std::fmt;
+
+use rubelet_model::pod::QosClass;
 
 use crate::amounts::{CPU, MEMORY};
 use crate::demand::{PodDemand, Requirements};
 use crate::rules::Rules;
 
-/// Kubernetes' three classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum QosClass {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
-
-impl QosClass {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "Guaranteed",
-            Self::Burstable => "Burstable",
-            Self::BestEffort => "BestEffort",
-        }
-    }
-
-    pub fn by_name(name: &str) -> Option<Self> {
-        [Self::Guaranteed, Self::Burstable, Self::BestEffort]
-            .into_iter()
-            .find(|class| class.as_str() == name)
-    }
-}
-
-impl fmt::Display for QosClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// The class in the pod's status, or what the spec gives. A recorded word that is no class is not believed.
+/// The class in the pod's status, or else the one that the spec gives.
 pub fn qos_class(demand: &PodDemand, rules: &Rules) -> QosClass {
     demand
         .recorded_class
-        .as_deref()
-        .and_then(QosClass::by_name)
         .unwrap_or_else(|| computed_qos_class(demand, rules))
 }
 

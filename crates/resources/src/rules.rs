@@ -1,4 +1,4 @@
-//! What the node was told about resources, and what the node is like.
+//! The node's settings about resources, and facts about the node.
 //!
 //! Owns the two inputs that all decisions of this crate share. `Rules` is taken from the settings once; `NodeFacts` is what
 //! adapters found on the machine.
@@ -49,7 +49,7 @@ pub struct Rules {
 }
 
 impl Default for Rules {
-    /// The settings of a node that was told nothing.
+    /// The default settings.
     fn default() -> Self {
         Self {
             pod_level_resources: true,

@@ -1,6 +1,6 @@
-//! What systemd is told about a cgroup, and a cgroup as everything that the machine is told about it.
+//! The systemd unit properties of a cgroup, and a cgroup with its files and its unit.
 //!
-//! Owns the names of unit properties and the rounding that systemd does to quotas. It talks to nobody.
+//! Owns the names of unit properties and the rounding that systemd does to quotas. It makes no call.
 
 use rubelet_model::CpuSet;
 use rubelet_model::cgroup::{CgroupValues, PropertyValue, UnitProperty, UnitValues};
@@ -19,7 +19,7 @@ const US_PER_SECOND: u64 = 1_000_000;
 /// systemd keeps quotas as whole percents of a processor.
 const QUOTA_STEP_US: u64 = 10_000;
 
-/// Everything that the machine is told about a cgroup.
+/// A cgroup with its files and, with systemd, its unit.
 pub fn cgroup_values(
     name: &CgroupName,
     cgroup: &PodCgroup,
@@ -133,7 +133,7 @@ fn properties(cgroup: &PodCgroup, facts: &NodeFacts) -> Vec<UnitProperty> {
     properties
 }
 
-/// Files that systemd has no word for are only written.
+/// Files without a unit property are only written.
 fn unified_property(file: &str, value: &str) -> Option<UnitProperty> {
     let name = match file {
         MIN => "MemoryMin",

@@ -1,14 +1,15 @@
 //! How much swap a container may use.
 //!
-//! Owns the choice between none and a share of the node's swap, and how each is told to the runtime.
+//! Owns the choice between none and a share of the node's swap, and how each is passed to the runtime.
 
 use std::cmp::Ordering;
 
+use rubelet_model::pod::QosClass;
 use rubelet_wire::cri::v1::LinuxContainerResources;
 
 use crate::amounts::MEMORY;
 use crate::demand::{ContainerDemand, PodDemand};
-use crate::qos::{QosClass, qos_class};
+use crate::qos::qos_class;
 use crate::rules::{CgroupVersion, NodeFacts, Rules};
 
 pub const SWAP_MAX: &str = "memory.swap.max";
@@ -22,7 +23,7 @@ pub enum SwapBehavior {
 }
 
 impl SwapBehavior {
-    /// Whatever is not `LimitedSwap` is no swap; validation has refused other words.
+    /// Whatever is not `LimitedSwap` is no swap; validation has refused other values.
     pub fn by_name(name: &str) -> Self {
         match name {
             "LimitedSwap" => Self::LimitedSwap,
@@ -64,7 +65,7 @@ pub fn swap_share_bytes(request_bytes: i64, facts: &NodeFacts) -> Option<i64> {
     Some((share * facts.swap_capacity_bytes as f64) as i64)
 }
 
-/// Writes the swap limit; without a swap controller nothing can be said.
+/// Writes the swap limit; without a swap controller there is none.
 pub(crate) fn limit_swap(
     resources: &mut LinuxContainerResources,
     demand: &PodDemand,

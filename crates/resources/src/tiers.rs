@@ -3,6 +3,8 @@
 //! Owns what follows from the sum of the pods. What the node's allocatable amounts
 //! mean for `kubepods` is in `node_cgroup`.
 
+use rubelet_model::pod::QosClass;
+
 use std::collections::BTreeMap;
 
 use crate::amounts::{CPU, MEMORY};
@@ -10,13 +12,13 @@ use crate::cpu::{MIN_SHARES, shares_of_milli_cpu};
 use crate::demand::{Overhead, PodDemand};
 use crate::memory_qos::{LOW, MIN};
 use crate::pod_cgroup::PodCgroup;
-use crate::qos::{QosClass, qos_class};
+use crate::qos::qos_class;
 use crate::rules::{CgroupVersion, NodeFacts, Rules};
 
 /// More bytes than any machine has; the tiers do not bound huge pages.
 pub const UNBOUNDED_HUGE_PAGES: i64 = 1 << 62;
 
-/// What the three cgroups are told.
+/// The values of the three cgroups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tiers {
     /// `kubepods`, which also is the parent of Guaranteed pods.
@@ -49,7 +51,7 @@ pub fn plan_tiers<'a>(
         if class == QosClass::Burstable {
             burstable_milli_cpu = burstable_milli_cpu.wrapping_add(requests.milli_value(CPU));
         }
-        // Upstream counts pod-level memory here whatever the gate says.
+        // Upstream counts pod-level memory here whatever the gate's value.
         let with_pod_level = Rules {
             pod_level_resources: true,
             ..rules.clone()

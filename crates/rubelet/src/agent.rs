@@ -177,7 +177,7 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
             max_per_container: usize::try_from(flags.maximum_dead_containers_per_container).ok(),
             max_total: usize::try_from(flags.maximum_dead_containers).ok(),
         },
-        gate: Arc::new(move |name| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate))),
+        gates: Arc::new(gates),
         starts_in_flight: in_flight,
         stops_in_flight: in_flight,
         runtime_name: found.runtime_name.to_owned(),

@@ -117,6 +117,7 @@ pub(crate) fn join(
             reader: api.clone(),
             node: api.clone(),
             tokens: api.clone(),
+            files: edges.files.clone(),
             certificates: api.clone(),
             keys: Arc::new(PodKeys),
             events: edges.events.clone(),
@@ -149,6 +150,7 @@ fn objects_settings(settings: &Settings, agent: &AgentSettings) -> Result<Object
         detection,
         sync_frequency: agent.sync_frequency,
         max_pods: usize::try_from(configuration.max_pods).unwrap_or(0),
+        root_dir: agent.root_dir.clone(),
     })
 }
 

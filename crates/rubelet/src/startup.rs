@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rubelet_agent::AgentSettings;
+use rubelet_agent::{AgentHandle, AgentSettings};
 use rubelet_certificates::CertificateHandle;
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
@@ -302,27 +302,8 @@ async fn start_node(
     let node_object = joined.map(|joined| joined.node.object());
     let image_garbage = images.keep_collected(settings, edges, &agent, cgroup, node_object)?;
     let rotation = logs::keep_rotated(settings, edges, Arc::new(agent.clone()))?;
-    let events = edges.event_log.clone();
-    let registries = &edges.registries;
-    let server_metrics = ServerMetrics::register(&registries.node, &registries.health_checks)
-        .context("register metrics of the server")?;
-    let pages = metrics::Pages {
-        registries: registries.clone(),
-        agent: agent.clone(),
-    };
-    let pods: Arc<dyn PodView> = Arc::new(agent.with_events(move || events.snapshot()));
-    let server = server.serve(ServeOptions {
-        cgroup_driver: found.cgroup_driver.to_owned(),
-        pods: Arc::clone(&pods),
-        runtime: edges.cri.clone(),
-        clock: edges.clock.clone(),
-        log_files: edges.log_files.clone(),
-        node_logs: edges.node_logs.clone(),
-        set_verbosity: Arc::new(logging::set_verbosity),
-        metrics: server_metrics,
-        metrics_pages: Arc::new(pages),
-        cpu_profiler: cpu_profiler(),
-    });
+    let pods = pod_view(&agent, edges);
+    let server = server.serve(serve_options(found, edges, &agent, &pods)?);
     Ok(Running {
         server,
         health: pods,
@@ -331,6 +312,40 @@ async fn start_node(
         _certificates: certificates,
         rotation,
         image_garbage,
+    })
+}
+
+/// The pods as the HTTP API and `rubelet why` show them.
+fn pod_view(agent: &AgentHandle, edges: &Edges) -> Arc<dyn PodView> {
+    let events = edges.event_log.clone();
+    Arc::new(agent.clone().with_events(move || events.snapshot()))
+}
+
+/// What the HTTP API shows and reaches.
+fn serve_options(
+    found: &NodeFound<'_>,
+    edges: &Edges,
+    agent: &AgentHandle,
+    pods: &Arc<dyn PodView>,
+) -> Result<ServeOptions> {
+    let registries = &edges.registries;
+    let metrics = ServerMetrics::register(&registries.node, &registries.health_checks)
+        .context("register metrics of the server")?;
+    let pages = metrics::Pages {
+        registries: registries.clone(),
+        agent: agent.clone(),
+    };
+    Ok(ServeOptions {
+        cgroup_driver: found.cgroup_driver.to_owned(),
+        pods: Arc::clone(pods),
+        runtime: edges.cri.clone(),
+        clock: edges.clock.clone(),
+        log_files: edges.log_files.clone(),
+        node_logs: edges.node_logs.clone(),
+        set_verbosity: Arc::new(logging::set_verbosity),
+        metrics,
+        metrics_pages: Arc::new(pages),
+        cpu_profiler: cpu_profiler(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! From a request to its answer.
 //!
-//! Owns the order: where the path leads, who asks and whether they may, which method, then the answer itself. That order is
-//! upstream's, so an unknown path is a 404 for everybody and a known one is a 401 for strangers.
+//! Owns the order: routing, authentication, authorization, the method, then the answer itself. That order is upstream's, so an
+//! unknown path is a 404 for every client and a known one a 401 without credentials.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use rubelet_ports::{Clock, MetricsPage, MetricsPages, PodView};
 use crate::access::Access;
 use crate::checkpoint::Checkpoints;
 use crate::connection::{Handler, Peer};
+use crate::connection_phase::ConnectionPhase;
 use crate::health::{self, HealthQuery};
 use crate::logs::{ContainerLogs, LogTarget};
 use crate::metrics::{CountedPort, RequestLabels, ServerMetrics};
 use crate::node_logs::NodeLogs;
-use crate::pace::Pace;
 use crate::paths::{Check, Endpoint, Found, Later, Paths};
 use crate::pods::{self, DesiredPods};
 use crate::profile::Profiles;
@@ -41,7 +41,7 @@ pub(crate) struct Metrics {
 /// What stands behind a port, or behind several.
 pub(crate) struct Api {
     pub(crate) paths: Paths,
-    /// `None` where nobody is asked who they are.
+    /// `None` on ports without authentication.
     pub(crate) access: Option<Access>,
     pub(crate) checks: &'static [Check],
     pub(crate) pods: Arc<dyn PodView>,
@@ -63,9 +63,9 @@ pub(crate) struct Api {
 
 #[async_trait]
 impl Handler for Api {
-    async fn answer(&self, request: Request<Incoming>, peer: &Peer, pace: &Pace) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer, phase: &ConnectionPhase) -> Answer {
         let Some(port) = self.counted else {
-            return self.answer_request(request, peer, pace).await;
+            return self.answer_request(request, peer, phase).await;
         };
         let path = percent_decode_str(request.uri().path()).decode_utf8_lossy();
         let labels = RequestLabels {
@@ -74,13 +74,18 @@ impl Handler for Api {
         };
         drop(path);
         let in_hand = self.metrics.counts.begin(port, labels, &self.clock);
-        let answer = self.answer_request(request, peer, pace).await;
+        let answer = self.answer_request(request, peer, phase).await;
         answer.map(|body| body.counting(in_hand))
     }
 }
 
 impl Api {
-    async fn answer_request(&self, mut request: Request<Incoming>, peer: &Peer, pace: &Pace) -> Answer {
+    async fn answer_request(
+        &self,
+        mut request: Request<Incoming>,
+        peer: &Peer,
+        phase: &ConnectionPhase,
+    ) -> Answer {
         let upgrade = hyper::upgrade::on(&mut request);
         let (head, body) = request.into_parts();
         let method = &head.method;
@@ -100,7 +105,7 @@ impl Api {
         {
             return refusal;
         }
-        pace.admitted();
+        phase.admitted();
         match endpoint {
             Endpoint::Session(session) if !session.is_at(rest) => unknown_below(),
             Endpoint::Session(session) if !session.takes(method) => wrong_method(session.methods()),
@@ -176,7 +181,7 @@ impl Api {
 
     fn check(&self, check: Check) -> Result<(), String> {
         match check {
-            // The log is written at once by whoever logs: nothing of it can be stuck while this answers.
+            // Every log line is written at once: none can be stuck while this answers.
             Check::Ping | Check::Log => Ok(()),
             Check::SyncLoop => self.pods.sync_loop_health(),
         }
@@ -212,7 +217,7 @@ fn not_yet(later: &Later, method: &Method, rest: &str) -> Answer {
     error_line(StatusCode::NOT_IMPLEMENTED, &message)
 }
 
-/// A path as it stands in a header, with the query that was asked.
+/// A path as it stands in a header, with the request's query.
 fn location(path: &str, query: &str) -> String {
     const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'/')

@@ -1,6 +1,6 @@
 //! Reading what a client sends behind the head of its request.
 //!
-//! Owns the limits in size and time: a body that never comes must not hold a place, and few requests have one.
+//! Owns the limits in size and time: a body that never comes must not hold a connection, and few requests have one.
 
 use std::time::Duration;
 

@@ -1,13 +1,13 @@
 //! `/checkpoint/{namespace}/{pod}/{container}`: the state of a running container, written to a file of the node.
 //!
-//! Owns the file's name and the texts; the runtime writes it. Errors are in upstream's words.
+//! Owns the file's name and the texts; the runtime writes it. Error texts are upstream's.
 
 use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::StatusCode;
-use rubelet_model::observation::PodUid;
+use rubelet_model::pod::{full_name, is_named, uid_of};
 use rubelet_model::{MAX_PERIOD_SECONDS, Timestamp};
 use rubelet_ports::{Clock, PodView, RuntimeWriter};
 use rubelet_wire::cri::v1;
@@ -61,10 +61,7 @@ impl Checkpoints {
         let all = all.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
         let pod = all
             .iter()
-            .find(|pod| {
-                pod.metadata.namespace.as_deref() == Some(namespace)
-                    && pod.metadata.name.as_deref() == Some(pod_name)
-            })
+            .find(|pod| is_named(pod, namespace, pod_name))
             .ok_or_else(|| not_found("pod does not exist"))?;
         if !has_container(pod, container) {
             return Err(not_found(&format!("container {container} does not exist")));
@@ -73,7 +70,7 @@ impl Checkpoints {
         if timeout < 0 {
             return Err(failed("CheckpointContainer requires the timeout value to be > 0"));
         }
-        let uid = PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default());
+        let uid = uid_of(pod);
         let observed = pods.runtime_pod(&uid).await;
         let observed = observed.map_err(|error| failed(&error.to_string()))?;
         let id = observed
@@ -82,7 +79,7 @@ impl Checkpoints {
             .find(|observed| observed.name == container && observed.state.is_running())
             .map(|observed| observed.id.as_str().to_owned())
             .ok_or_else(|| failed(&format!("container {container} not found")))?;
-        let location = self.location(&format!("{pod_name}_{namespace}"), container);
+        let location = self.location(&full_name(pod_name, namespace), container);
         let request = v1::CheckpointContainerRequest {
             container_id: id,
             location: location.display().to_string(),
@@ -103,7 +100,7 @@ impl Checkpoints {
     }
 }
 
-/// In seconds; nothing asked for is none.
+/// In seconds; `None` without a value in the query.
 fn timeout(query: &str) -> Result<i64, ParseIntError> {
     let asked = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "timeout");
     asked.last().map_or(Ok(0), |(_, value)| value.parse())

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::tls::CertificateFiles;
 
-/// What upstream shows: the settings, with the certificate that was made and the cgroup driver that the runtime told.
+/// What upstream shows: the settings, with the certificate that was made and the runtime's cgroup driver.
 pub(crate) fn configz(
     settings: &Settings,
     certificate: Option<&CertificateFiles>,

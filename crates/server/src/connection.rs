@@ -19,18 +19,18 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use crate::crowd::Place;
-use crate::pace::{Pace, PacedStream};
+use crate::connection_phase::{ConnectionPhase, TrackedStream};
+use crate::connection_slots::Slot;
 use crate::response::{Answer, Takeover};
 use crate::stopping::Stopping;
 
-/// Upstream takes a megabyte; nobody needs it, and whoever may connect could hold that much.
+/// Upstream takes a megabyte; no client needs it, and each connection could hold that much.
 const HEADER_LIMIT_BYTES: usize = 64 * 1024;
 const BUFFER_LIMIT_BYTES: usize = 128 * 1024;
-/// How often the pace of a connection is looked at.
+/// How often the limits of a connection are checked.
 const PACE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
     /// Where it connects from, if that is an address.
@@ -41,57 +41,57 @@ pub(crate) struct Peer {
 
 #[async_trait]
 pub(crate) trait Handler: Send + Sync {
-    /// Tells the pace when the client may have an answer: until then it can lose its place to others.
-    async fn answer(&self, request: Request<Incoming>, peer: &Peer, pace: &Pace) -> Answer;
+    /// Reports to `phase` that the client is authorized: until then it can lose its slot to others.
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer, phase: &ConnectionPhase) -> Answer;
 }
 
-/// Serves a connection to its end. Its place among the port's connections is free as soon as it leaves HTTP: what follows then
-/// is bounded where it was begun.
+/// Serves a connection to its end. Its slot among the port's connections is free as soon as it leaves HTTP: sessions have
+/// bounds of their own.
 pub(crate) async fn serve<T>(
     stream: T,
     peer: Peer,
     handler: Arc<dyn Handler>,
     stopping: Stopping,
-    mut place: Place,
+    mut slot: Slot,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let takeover = serve_http(stream, &peer, &handler, stopping, &mut place).await;
-    drop((place, peer, handler));
+    let takeover = serve_http(stream, &peer, &handler, stopping, &mut slot).await;
+    drop((slot, peer, handler));
     if let Some(takeover) = takeover {
         takeover.await;
     }
 }
 
-/// Serves requests until the client goes, takes too long, leaves HTTP, or `stopping` becomes true and the answer under way is
+/// Serves requests until the client goes, takes too long, leaves HTTP, or `stopping` becomes true and the answer in flight is
 /// sent.
 async fn serve_http<T>(
     stream: T,
     peer: &Peer,
     handler: &Arc<dyn Handler>,
     mut stopping: Stopping,
-    place: &mut Place,
+    slot: &mut Slot,
 ) -> Option<Takeover>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let pace = Arc::clone(&place.pace);
-    let stream = TokioIo::new(PacedStream::new(stream, Arc::clone(&pace)));
+    let phase = Arc::clone(&slot.phase);
+    let stream = TokioIo::new(TrackedStream::new(stream, Arc::clone(&phase)));
     // Held for an assignment, never across an await.
     let takeover: Mutex<Option<Takeover>> = Mutex::new(None);
     let service = service_fn(|request: Request<Incoming>| {
-        pace.request_began();
-        let (handler, pace, takeover) = (Arc::clone(handler), Arc::clone(&pace), &takeover);
+        phase.request_began();
+        let (handler, phase, takeover) = (Arc::clone(handler), Arc::clone(&phase), &takeover);
         async move {
-            let mut answer = handler.answer(request, peer, &pace).await;
+            let mut answer = handler.answer(request, peer, &phase).await;
             *takeover.lock().unwrap_or_else(PoisonError::into_inner) = answer.body_mut().take_takeover();
-            Ok::<_, Infallible>(answer.map(|body| body.occupying(pace)))
+            Ok::<_, Infallible>(answer.map(|body| body.occupying(phase)))
         }
     });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            // The pace has the times; the builder's own would end idle connections too early.
+            // The phase has the limits; the builder's own would end idle connections too early.
             .header_read_timeout(None)
             .max_header_size(HEADER_LIMIT_BYTES)
             .max_buf_size(BUFFER_LIMIT_BYTES)
@@ -113,14 +113,14 @@ where
                 draining = true;
                 connection.as_mut().graceful_shutdown();
             }
-            // One that asks at this very moment is lost; it came too late to keep its place.
-            () = place.needed() => {
-                tracing::debug!("A connection is closed because others need its place");
+            // A request that arrives at this very moment is lost.
+            () = slot.needed() => {
+                tracing::debug!("A connection is closed because others need its slot");
                 return None;
             }
-            // Cancel-safe: the pace is kept elsewhere, this only looks at it.
+            // Cancel-safe: the phase is kept elsewhere, this only reads it.
             () = tokio::time::sleep(PACE_CHECK_INTERVAL) => {
-                if let Some(what) = pace.overdue(Instant::now()) {
+                if let Some(what) = phase.overdue(Instant::now()) {
                     tracing::debug!(what, "A connection is closed because it takes too long");
                     return None;
                 }
@@ -151,8 +151,8 @@ mod tests {
 
     #[async_trait]
     impl Handler for Paths {
-        async fn answer(&self, request: Request<Incoming>, _: &Peer, pace: &Pace) -> Answer {
-            pace.admitted();
+        async fn answer(&self, request: Request<Incoming>, _: &Peer, phase: &ConnectionPhase) -> Answer {
+            phase.admitted();
             match request.uri().path() {
                 "/body" => verbosity::answer(&Method::PUT, request.into_body(), &|_| {}).await,
                 "/large" => text(StatusCode::OK, vec![b'x'; 1 << 20]),
@@ -184,7 +184,7 @@ mod tests {
         let (stop, stopping) = watch::channel(false);
         let handler: Arc<dyn Handler> = Arc::new(Paths(sender));
         let stopping = Stopping::new(stopping);
-        let served = serve(server, Peer::default(), handler, stopping, Place::of_its_own());
+        let served = serve(server, Peer::default(), handler, stopping, Slot::of_its_own());
         (client, tokio::spawn(served), (receiver, stop))
     }
 
@@ -337,7 +337,7 @@ mod tests {
                 Peer::default(),
                 handler,
                 Stopping::new(stopping),
-                Place::of_its_own(),
+                Slot::of_its_own(),
             )
             .await;
             let records = records.lock().unwrap().clone();

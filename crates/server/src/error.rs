@@ -1,4 +1,4 @@
-//! Why the server cannot start, in upstream's words where upstream has some.
+//! Why the server cannot start, with upstream's text where upstream has one.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! `/healthz` and the checks below it.
 //!
-//! Owns the texts; whether the sync loop turns is known by the agent.
+//! Owns the texts; the agent knows whether the sync loop turns.
 
 use http::StatusCode;
 
@@ -28,7 +28,7 @@ impl HealthQuery {
     }
 }
 
-/// All checks together. Why one failed is withheld: everybody may ask.
+/// All checks together. Why one failed is withheld: the page needs no authentication.
 pub(crate) fn summary(
     query: &HealthQuery,
     checks: &[Check],
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whoever excludes a check does not hear of it; nothing else changes what is told.
+        /// An excluded check does not show; nothing else changes the answer.
         #[test]
         fn no_exclusion_upsets_it(
             query in "((verbose|exclude)(=(ping|log|syncloop|[a-z\"%]{0,4}))?&?){0,6}|\\PC{0,40}",

@@ -1,8 +1,8 @@
-//! The node's HTTP API and the local socket that `rubelet why` asks.
+//! The node's HTTP API and the local socket of `rubelet why`: an inbound adapter.
 //!
-//! Owns the listeners, TLS, who may ask, and the form of every answer: paths, methods, texts and JSON are upstream's. It must
-//! not decide anything about a pod: it looks at pods through `PodView` and at log files, and changes neither. Of the runtime it
-//! uses only what opens a session in a container (exec, attach, port forwarding) and what writes its checkpoint.
+//! Owns the listeners, TLS, authentication and authorization, and the form of every answer: paths, methods, texts and JSON are
+//! upstream's. It must not decide anything about a pod: it reads pods through `PodView`, and log files, and changes neither. Of
+//! the runtime it uses only the calls that open a session in a container (exec, attach, port forwarding) or write its checkpoint.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -15,7 +15,8 @@ mod body;
 mod checkpoint;
 mod configz;
 mod connection;
-mod crowd;
+mod connection_phase;
+mod connection_slots;
 mod error;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -24,7 +25,6 @@ mod listener;
 mod logs;
 mod metrics;
 mod node_logs;
-mod pace;
 mod paths;
 mod pods;
 mod profile;

@@ -17,17 +17,16 @@ use tokio_rustls::rustls::ServerConfig;
 
 use crate::ServerError;
 use crate::connection::{Handler, Peer, serve};
-use crate::crowd::{Crowd, Place};
+use crate::connection_slots::{ConnectionSlots, Slot};
 use crate::stopping::Stopping;
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// After an error such as "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How a client that vanished without a word is noticed, as upstream's library does: asked after this silence, and again, and
-/// given up after so many questions.
+/// TCP keep-alive finds clients that vanished: the interval of probes and how many may stay unanswered, as in upstream's library.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_QUESTIONS: u32 = 9;
-/// Answers that are still under way this long after the stop are cut off.
+/// Answers that are not complete this long after the stop are cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Where connections come from.
@@ -63,21 +62,21 @@ impl Listener for UnixListener {
     }
 }
 
-/// Serves one accepted stream to its end, and gives its place back as soon as it is not served by the port any more.
+/// Serves one accepted stream to its end. Its slot is free as soon as the port no longer serves it.
 pub(crate) trait Greeter<S>: Send + Sync + 'static {
-    fn serve(&self, stream: S, stopping: Stopping, place: Place) -> BoxFuture<'static, ()>;
+    fn serve(&self, stream: S, stopping: Stopping, slot: Slot) -> BoxFuture<'static, ()>;
 }
 
 pub(crate) struct Plain(pub(crate) Arc<dyn Handler>);
 
 impl Greeter<TcpStream> for Plain {
-    fn serve(&self, stream: TcpStream, stopping: Stopping, place: Place) -> BoxFuture<'static, ()> {
+    fn serve(&self, stream: TcpStream, stopping: Stopping, slot: Slot) -> BoxFuture<'static, ()> {
         Box::pin(serve(
             stream,
             Peer::default(),
             Arc::clone(&self.0),
             stopping,
-            place,
+            slot,
         ))
     }
 }
@@ -88,7 +87,7 @@ pub(crate) struct Tls {
 }
 
 impl Greeter<TcpStream> for Tls {
-    fn serve(&self, stream: TcpStream, stopping: Stopping, mut place: Place) -> BoxFuture<'static, ()> {
+    fn serve(&self, stream: TcpStream, stopping: Stopping, mut slot: Slot) -> BoxFuture<'static, ()> {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.configuration));
         let handler = Arc::clone(&self.handler);
         Box::pin(async move {
@@ -97,7 +96,7 @@ impl Greeter<TcpStream> for Tls {
             let greeted = tokio::select! {
                 biased;
                 greeted = handshake => greeted,
-                () = place.needed() => return tracing::debug!("A TLS handshake makes room for others"),
+                () = slot.needed() => return tracing::debug!("A TLS handshake was closed: other connections need its slot"),
             };
             let stream = match greeted {
                 Ok(Ok(stream)) => stream,
@@ -109,7 +108,7 @@ impl Greeter<TcpStream> for Tls {
                 address,
                 certificates: certificates.to_vec(),
             };
-            serve(stream, peer, handler, stopping, place).await;
+            serve(stream, peer, handler, stopping, slot).await;
         })
     }
 }
@@ -118,16 +117,21 @@ impl Greeter<TcpStream> for Tls {
 pub(crate) struct Local(pub(crate) Arc<dyn Handler>);
 
 impl Greeter<UnixStream> for Local {
-    fn serve(&self, stream: UnixStream, stopping: Stopping, place: Place) -> BoxFuture<'static, ()> {
+    fn serve(&self, stream: UnixStream, stopping: Stopping, slot: Slot) -> BoxFuture<'static, ()> {
         let handler = Arc::clone(&self.0);
         Box::pin(async move {
             let own = rustix::process::geteuid().as_raw();
             match stream.peer_cred() {
                 Ok(peer) if peer.uid() == 0 || peer.uid() == own => {
-                    serve(stream, Peer::default(), handler, stopping, place).await;
+                    serve(stream, Peer::default(), handler, stopping, slot).await;
                 }
-                Ok(peer) => tracing::warn!(uid = peer.uid(), "A user that may not ask why was sent away"),
-                Err(error) => tracing::warn!(%error, "It is unknown who asks why"),
+                Ok(peer) => tracing::warn!(
+                    uid = peer.uid(),
+                    "Refused a connection to the socket of rubelet why: the user is neither root nor rubelet's own"
+                ),
+                Err(error) => {
+                    tracing::warn!(%error, "Refused a connection to the socket of rubelet why: its user cannot be determined");
+                }
             }
         })
     }
@@ -144,7 +148,7 @@ pub(crate) async fn listen(setting: &'static str, address: SocketAddr) -> Result
         })
 }
 
-/// Serves until `stopping`, then lets the answers under way come to their end.
+/// Serves until `stopping`, then waits until the answers in flight are complete.
 pub(crate) async fn accept_connections<L: Listener>(
     name: &'static str,
     listener: L,
@@ -152,10 +156,10 @@ pub(crate) async fn accept_connections<L: Listener>(
     greeter: impl Greeter<L::Stream>,
     mut stopping: Stopping,
 ) {
-    let crowd = Crowd::new(limit);
+    let slots = ConnectionSlots::new(limit);
     let for_connections = stopping.clone();
     let mut connections = JoinSet::new();
-    // Accepted, and without a place yet.
+    // Accepted, and without a slot yet.
     let mut newcomer: Option<L::Stream> = None;
     loop {
         tokio::select! {
@@ -167,13 +171,13 @@ pub(crate) async fn accept_connections<L: Listener>(
                     tracing::error!(%error, server = name, "A connection's task failed");
                 }
             }
-            // Cancel-safe: a place that was found stays with its connection, which waits in `newcomer` until then.
-            place = crowd.enter(), if newcomer.is_some() => {
+            // Cancel-safe: a slot that is dropped becomes free again; the connection waits in `newcomer`.
+            slot = slots.enter(), if newcomer.is_some() => {
                 if let Some(stream) = newcomer.take() {
-                    connections.spawn(greeter.serve(stream, for_connections.clone(), place));
+                    connections.spawn(greeter.serve(stream, for_connections.clone(), slot));
                 }
             }
-            // Cancel-safe: a connection that nobody accepts stays in the kernel's queue.
+            // Cancel-safe: a connection that is not accepted stays in the kernel's queue.
             accepted = listener.next(), if newcomer.is_none() => match accepted {
                 Ok(stream) => newcomer = Some(stream),
                 Err(error) => {
@@ -187,6 +191,6 @@ pub(crate) async fn accept_connections<L: Listener>(
     drop((listener, newcomer));
     let all = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN_LIMIT, all).await.is_err() {
-        tracing::warn!(server = name, "Answers under way are cut off");
+        tracing::warn!(server = name, "Answers were cut off at the stop");
     }
 }

@@ -1,7 +1,7 @@
 //! What the server counts, under upstream's names.
 //!
 //! Owns the metrics of requests and of health checks, and into which label a path or method falls: there are few of them, whatever
-//! clients ask for. They live in the registries that the program passes in; there is nothing global.
+//! clients request. They live in the registries that the program passes in; there is nothing global.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ impl ServerMetrics {
         }
     }
 
-    /// A session begins whose client speaks what the runtime does not.
+    /// A session begins whose protocol the runtime does not support.
     pub(crate) fn translates(&self, session: Session) {
         let subresource = match session {
             Session::Exec | Session::Run => "exec",
@@ -172,7 +172,7 @@ fn method_label(method: &Method) -> &'static str {
     known.copied().unwrap_or(OTHER)
 }
 
-/// The part of a path that tells what is asked for: the first segment, below `/metrics` the first two.
+/// The part of a path that names the endpoint: the first segment, below `/metrics` the first two.
 pub(crate) fn root(path: &str) -> &str {
     let path = path.strip_prefix('/').unwrap_or(path);
     let mut ends = path.match_indices('/').map(|(at, _)| at);
@@ -183,7 +183,7 @@ pub(crate) fn root(path: &str) -> &str {
     &path[..ends.next().unwrap_or(path.len())]
 }
 
-/// Upstream does not tell this one from unknown paths.
+/// Upstream counts this one among unknown paths.
 pub(crate) fn path_label(known: Option<&'static str>) -> &'static str {
     known.filter(|root| *root != "metrics/slis").unwrap_or(OTHER)
 }

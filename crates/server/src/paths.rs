@@ -32,7 +32,7 @@ pub(crate) enum Endpoint {
     Flagz,
     Statusz,
     Metrics(MetricsPage),
-    /// Switched off by a setting; the text says so.
+    /// Switched off by a setting, which the text names.
     Disabled(&'static str),
     /// Known to upstream and not built yet.
     Later(Later),
@@ -60,7 +60,7 @@ impl Check {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Later {
     pub(crate) what: &'static str,
-    /// As the `Allow` header says it; empty when every method is taken.
+    /// As in the `Allow` header; empty when every method is taken.
     pub(crate) methods: &'static str,
     /// How many segments may follow the path.
     pub(crate) segments: RangeInclusive<usize>,
@@ -136,7 +136,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// The port that asks who you are.
+    /// The authenticated port.
     pub(crate) fn authenticated(settings: &Settings) -> Self {
         let mut rows = always();
         if settings.configuration().enable_debugging_handlers != Some(false) {
@@ -147,7 +147,7 @@ impl Paths {
         Self { rows }
     }
 
-    /// The port that does not.
+    /// The read-only port, without authentication.
     pub(crate) fn read_only() -> Self {
         let mut rows = always();
         rows.extend(debugging_off());

@@ -32,8 +32,8 @@ fn bytes(item: &Value) -> Bytes {
     serde_json::to_vec(item).unwrap_or_default().into()
 }
 
-/// The desired pods with their statuses. Pods that are the very same as at the last request are not encoded again: those who
-/// wait for a pod ask often, and pods change rarely.
+/// The desired pods with their statuses. Pods that are the very same as at the last request are not encoded again: clients
+/// that wait for a pod poll often, and pods change rarely.
 #[derive(Default)]
 pub(crate) struct DesiredPods {
     // Held while a list is put together, never across an await.

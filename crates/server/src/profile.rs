@@ -14,13 +14,13 @@ use crate::response::{Answer, error_line, guarded_text};
 use crate::stopping::Stopping;
 
 const DEFAULT_SECONDS: u64 = 30;
-/// Go takes any time. Nobody waits longer for a profile, and sampling costs the node a little.
+/// Go has no limit. Sampling costs the node a little, so that a profile ends after this time.
 const MAX_SECONDS: u64 = 300;
 const INDEX: &str =
     "profile: where rubelet spends CPU time; ?seconds=N, 30 where it is not given, 300 at most\n";
 const NOT_BUILT: &str = "this rubelet cannot be profiled: it was built without the feature \"profile\"";
 const NO_OTHER: &str = "rubelet has no such profile; there is /debug/pprof/profile, of the CPU";
-/// Tells `go tool pprof` that the text is for people.
+/// Marks the text for `go tool pprof` as meant for people.
 const FOR_PEOPLE: (HeaderName, HeaderValue) = (
     HeaderName::from_static("x-go-pprof"),
     HeaderValue::from_static("1"),
@@ -36,7 +36,7 @@ impl Profiles {
         Self { cpu }
     }
 
-    /// The profile of this name, or a list of what there is. Whoever goes away, or a stop of the server, ends it.
+    /// The profile of this name, or a list of what there is. It ends early when the client goes or the server stops.
     pub(crate) async fn answer(&self, name: &str, query: &str, stopping: Stopping) -> Answer {
         let Some(cpu) = &self.cpu else {
             return refusal(StatusCode::NOT_IMPLEMENTED, NOT_BUILT);
@@ -69,7 +69,7 @@ async fn cpu_profile(cpu: &dyn CpuProfiler, seconds: u64, mut stopping: Stopping
     }
 }
 
-/// What cannot be read, and what is not more than nothing, counts as not asked for.
+/// A value that cannot be read or is not positive counts as absent.
 fn seconds(query: &str) -> u64 {
     let asked = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "seconds");
     asked

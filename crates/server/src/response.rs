@@ -1,6 +1,6 @@
 //! Answers: the body, and the two forms of plain text that upstream's libraries give.
 //!
-//! Owns headers and line ends of error texts, because clients see them; what an answer says is the caller's.
+//! Owns headers and line ends of error texts, because clients see them; the content of an answer is the caller's.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use http::{Method, Response, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::mpsc;
 
+use crate::connection_phase::ConnectionPhase;
 use crate::metrics::RequestInHand;
-use crate::pace::Pace;
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -32,7 +32,7 @@ pub(crate) type Takeover = BoxFuture<'static, ()>;
 /// What is sent: something that is there already, or pieces as they come. The connection counts as busy until it is dropped.
 pub(crate) struct Body {
     content: Content,
-    busy: Option<Arc<Pace>>,
+    busy: Option<Arc<ConnectionPhase>>,
     takeover: Option<Takeover>,
     counting: Option<RequestInHand>,
 }
@@ -91,17 +91,17 @@ impl Body {
         self
     }
 
-    /// Tells the connection when this answer is over.
-    pub(crate) fn occupying(mut self, pace: Arc<Pace>) -> Self {
-        self.busy = Some(pace);
+    /// Reports to the connection when this answer is over.
+    pub(crate) fn occupying(mut self, phase: Arc<ConnectionPhase>) -> Self {
+        self.busy = Some(phase);
         self
     }
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
-        if let Some(pace) = &self.busy {
-            pace.answer_ended();
+        if let Some(phase) = &self.busy {
+            phase.answer_ended();
         }
     }
 }
@@ -120,10 +120,10 @@ impl HttpBody for Body {
             Content::Pieces(receiver) => {
                 let piece = ready!(receiver.poll_recv(context));
                 match (&piece, busy) {
-                    (Some(_), Some(pace)) => pace.piece_given(),
+                    (Some(_), Some(phase)) => phase.piece_given(),
                     // The end goes out behind the last piece and never in one record with it: a reader in Go gets both at
-                    // once then, and the API server's way of logs over a websocket drops a piece that comes with the end.
-                    (None, Some(pace)) => ready!(pace.poll_flushed(context)),
+                    // once then, and the API server's copy of logs to a WebSocket drops a piece that comes with the end.
+                    (None, Some(phase)) => ready!(phase.poll_flushed(context)),
                     (_, None) => {}
                 }
                 piece
@@ -215,7 +215,7 @@ pub(crate) fn json(bytes: impl Into<Bytes>) -> Answer {
     answer(StatusCode::OK, Some(JSON), Body::whole(bytes))
 }
 
-/// A page of metrics. No name on it needs to be escaped, which clients that ask for that have to be told.
+/// A page of metrics. No name on it needs to be escaped; the content type says so to clients that accept escaping.
 pub(crate) fn metrics_text(page: impl Into<Bytes>) -> Answer {
     let kind = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
     answer(

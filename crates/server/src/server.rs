@@ -1,6 +1,6 @@
 //! Starting and stopping everything that listens.
 //!
-//! Owns which ports the settings ask for, in upstream's order of failures: who may ask, then certificates, then the ports.
+//! Owns which ports the settings open, in upstream's order of failures: access, then certificates, then the ports.
 //! Listening and serving are two steps: a node that finds its ports taken must not have touched a pod before.
 
 use std::net::{IpAddr, SocketAddr};
@@ -37,14 +37,14 @@ use crate::verbosity::SetVerbosity;
 use crate::why::{WhyApi, WhySocket};
 use crate::zpages::ZPages;
 
-/// How many connections each port serves at a time; more wait in the kernel's queue, or get the place of one that is silent.
+/// How many connections each port serves at a time; more wait in the kernel's queue, or get the slot of one that is idle.
 const TLS_CONNECTIONS: usize = 1024;
 const READ_ONLY_CONNECTIONS: usize = 256;
 const HEALTHZ_CONNECTIONS: usize = 32;
 const WHY_CONNECTIONS: usize = 16;
 /// Upstream's pause before it tries the health port again.
 const HEALTHZ_RETRY: Duration = Duration::from_secs(5);
-/// A little more than the listeners take to let answers come to their end.
+/// A little more than the listeners wait for answers in flight.
 const STOP_LIMIT: Duration = Duration::from_secs(6);
 
 /// What has to be known before anything listens.
@@ -52,9 +52,9 @@ pub struct ListenOptions {
     pub settings: Arc<Settings>,
     pub node_name: String,
     pub files: Arc<dyn FileReader>,
-    /// Whoever asks the API server about tokens and access; `None` on a node without one.
+    /// Reviews of tokens and access by the API server; `None` on a node without one.
     pub reviewer: Option<Arc<dyn Reviewer>>,
-    /// What the server shows to clients, taken care of by somebody else. `None` leaves it to the server: the configured files, or
+    /// The certificate that the server shows, managed by another part of rubelet. `None` leaves it to the server: the configured files, or
     /// a self-signed pair below `--cert-dir`, read again when they change.
     pub certificate: Option<Arc<ServingCertificate>>,
 }
@@ -95,7 +95,7 @@ struct Ports {
 }
 
 impl Server {
-    /// Listens wherever the settings say, and on the local socket under the root directory, which has to exist. Everything
+    /// Listens on the ports of the settings, and on the local socket under the root directory, which has to exist. Everything
     /// that can be wrong is found here, except for the health port, which is tried again and again as upstream does.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl Server {
         } = options;
         let configuration = settings.configuration();
         access::check(configuration, reviewer.is_some())?;
-        // First of all that is taken: whoever has the root directory has the rest as well.
+        // Before the ports: the rubelet that has the root directory has the rest as well.
         let why = WhySocket::bind(&settings.flags().root_dir)?;
         let tls = TlsSetup::prepare(&settings, &node_name, files.as_ref(), certificate).await?;
         let ports = if configuration.enable_server == Some(false) {
@@ -349,7 +349,7 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// Takes no new connection and lets the answers under way come to their end, for a few seconds.
+    /// Takes no new connection and waits a few seconds for the answers in flight.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         let all = async { while self.tasks.join_next().await.is_some() {} };
@@ -358,7 +358,7 @@ impl ServerHandle {
         }
     }
 
-    /// Waits for a part of the server to fail, which only a panic can make it do, and tells which.
+    /// Waits for a part of the server to fail, which only a panic can make it do, and returns its name.
     pub async fn failed(&mut self) -> String {
         loop {
             match self.tasks.join_next().await {

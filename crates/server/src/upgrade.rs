@@ -1,4 +1,4 @@
-//! What a request says about leaving HTTP.
+//! The headers of a request that upgrades its connection.
 
 use http::HeaderMap;
 use http::Version;

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use crate::body::{self, Unreadable};
 use crate::response::{Answer, guarded_text};
 
-/// A number; nobody needs more.
+/// A number needs no more.
 const BODY_LIMIT_BYTES: usize = 1024;
 
 /// Puts a verbosity in force.

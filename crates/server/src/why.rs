@@ -1,7 +1,7 @@
-//! The local socket that `rubelet why` asks.
+//! The local socket of `rubelet why`.
 //!
-//! Owns the socket file and its paths. Only root and rubelet's own user get an answer; a socket that nobody serves any more
-//! is replaced, one that somebody serves is not.
+//! Owns the socket file and its paths. Only root and rubelet's own user get an answer; a socket that no process serves any more
+//! is replaced, one that is served is not.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ use thiserror::Error;
 use tokio::net::UnixListener;
 
 use crate::connection::{Handler, Peer};
-use crate::pace::Pace;
+use crate::connection_phase::ConnectionPhase;
 use crate::response::{Answer, error_line, json, unknown_path, wrong_method};
 use crate::rfc3339;
 
@@ -51,7 +51,7 @@ pub fn short_path(directory: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))
 }
 
-/// A bound socket that nobody is accepted on yet.
+/// A bound socket that accepts no connection yet.
 pub(crate) struct WhySocket {
     listener: UnixListener,
     guard: SocketFile,
@@ -94,7 +94,7 @@ fn bind(root_dir: &Path, path: &Path) -> io::Result<WhySocket> {
     let target = short_path(&directory, SOCKET_NAME);
     match UnixStream::connect(&target) {
         Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-        // Nobody listens, or nothing is there; anything else in its place is replaced below.
+        // No process listens, or nothing is there; any other file is replaced below.
         Err(error)
             if matches!(
                 error.kind(),
@@ -102,7 +102,7 @@ fn bind(root_dir: &Path, path: &Path) -> io::Result<WhySocket> {
             ) => {}
         Err(error) => return Err(error),
     }
-    // Nobody can connect before the mode is right: the file gets its name after that.
+    // No client can connect before the mode is right: the file gets its name after that.
     let temporary = short_path(&directory, &format!(".{SOCKET_NAME}.{}", std::process::id()));
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -134,8 +134,8 @@ impl WhyApi {
 
 #[async_trait]
 impl Handler for WhyApi {
-    async fn answer(&self, request: Request<Incoming>, _: &Peer, pace: &Pace) -> Answer {
-        pace.admitted();
+    async fn answer(&self, request: Request<Incoming>, _: &Peer, phase: &ConnectionPhase) -> Answer {
+        phase.admitted();
         let path = request.uri().path();
         let uid = path.strip_prefix("/flight/");
         if !matches!(path, "/why" | "/node" | "/events") && uid.is_none() {

@@ -1,6 +1,6 @@
-//! `/flagz` and `/statusz`: what the process was told and what it is, for people who look.
+//! `/flagz` and `/statusz`: the flags of the process and what it is, for people.
 //!
-//! Owns the two pages in their two forms: text, and JSON for whoever names the kind and version. YAML is given as JSON, which is
+//! Owns the two pages in their two forms: text, and JSON for clients that name the kind and version. YAML is given as JSON, which is
 //! YAML.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(crate) struct ZPages {
     pub(crate) flags: BTreeMap<String, String>,
     pub(crate) started: Timestamp,
     pub(crate) binary_version: String,
-    /// Of the port that asks who you are.
+    /// Of the authenticated port.
     pub(crate) paths: Vec<&'static str>,
 }
 

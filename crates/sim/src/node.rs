@@ -9,7 +9,6 @@ use prometheus::Registry;
 use rubelet_agent::AgentSettings;
 use rubelet_agent::settings::{FileSource, HttpSource};
 use rubelet_cgroups::CgroupSettings;
-use rubelet_config::gates::{FeatureGates, Gate};
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_lifecycle::status::StatusGates;
@@ -42,15 +41,6 @@ pub const URL: &str = "http://pods.test/";
 /// So slow that what only the regular resync would heal is found as a lost wake-up.
 pub const SYNC_FREQUENCY: Duration = Duration::from_secs(600);
 
-type GateFunction = Arc<dyn Fn(&str) -> bool + Send + Sync>;
-
-/// Upstream's defaults.
-#[must_use]
-pub fn gates() -> GateFunction {
-    let gates = FeatureGates::default();
-    Arc::new(move |name| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate)))
-}
-
 #[must_use]
 pub fn manifest_path(name: &str) -> PathBuf {
     Path::new(MANIFESTS).join(format!("{name}.json"))
@@ -78,7 +68,7 @@ pub fn settings(scenario: &Scenario) -> AgentSettings {
         admission: admission(),
         crash_backoff: BackoffLimits::default(),
         garbage: rubelet_lifecycle::garbage::GarbageLimits::default(),
-        gate: gates(),
+        gates: Arc::default(),
         starts_in_flight: 4,
         stops_in_flight: 4,
         runtime_name: "containerd".to_owned(),

@@ -3,11 +3,8 @@
 //! Owns the comparison. Decisions depend on nothing but what the dump has, so that every difference is either a change of
 //! the code since then or a defect.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Context, Result, bail};
-use rubelet_agent::recorder::{Entry, RECORD_VERSION, Record, actions_in_words};
-use rubelet_lifecycle::plan::{PlanInput, plan_containers};
+use rubelet_agent::recorder::{Entry, RECORD_VERSION, Record, actions_as_text, replay_plan};
 use rubelet_lifecycle::pod_state::step;
 
 /// What came out of a dump.
@@ -52,28 +49,11 @@ pub fn replay(dump: &str) -> Result<Replayed> {
                     )
                 })
             }
-            Entry::Plan {
-                at,
-                pod,
-                observation,
-                probes,
-                backoff,
-                restarting_all,
-                actions,
-            } => {
-                let plan = plan_containers(&PlanInput {
-                    pod: pod.as_deref().unwrap_or(&record.pod),
-                    observation,
-                    probes,
-                    backoff,
-                    gates: record.gates,
-                    restarting_all: *restarting_all,
-                    resized: &BTreeSet::new(),
-                    now: *at,
-                });
-                let words = actions_in_words(&plan);
-                (words != *actions)
-                    .then(|| format!("entry {place}: plan\n  was: {actions:#?}\n  is:  {words:#?}"))
+            Entry::Plan { actions, .. } => {
+                let plan = replay_plan(entry, &record);
+                let text = plan.as_ref().map(actions_as_text).unwrap_or_default();
+                (text != *actions)
+                    .then(|| format!("entry {place}: plan\n  was: {actions:#?}\n  is:  {text:#?}"))
             }
             Entry::Note { .. } => continue,
         };

@@ -11,8 +11,10 @@ use crate::scope::Scope;
 
 /// Where Debian puts the plugins.
 pub(crate) const PLUGIN_DIR: &str = "/usr/lib/cni";
-/// Subnets are `10.<second>.<third>.0/24` with the second number in this range.
+/// Subnets begin at `10.<second>.<third>.0` with the second number in this range.
 const SECOND_NUMBERS: std::ops::Range<u32> = 160..192;
+/// A pod network has the addresses of this many /24 subnets, which are one /22: as many as its bridge has ports.
+const POD_SUBNETS: u32 = 4;
 
 /// The network that the pods of one containerd are in.
 #[derive(Clone, Debug)]
@@ -32,7 +34,7 @@ impl PodNetwork {
             number.to_string()
         };
         let bridge = format!("rb-{}{suffix}", scope.id());
-        let prefix = free_prefix(scope)?;
+        let prefix = free_prefix(scope, POD_SUBNETS)?;
         let conf_dir = dir.join("net.d");
         fs::create_dir_all(&conf_dir).with_context(|| format!("create {}", conf_dir.display()))?;
         let conf = json!({
@@ -49,7 +51,7 @@ impl PodNetwork {
                     "ipam": {
                         "type": "host-local",
                         "dataDir": dir.join("ipam"),
-                        "ranges": [[{ "subnet": format!("{prefix}.0/24") }]],
+                        "ranges": [[{ "subnet": subnet(&prefix) }]],
                         "routes": [{ "dst": "0.0.0.0/0" }],
                     },
                 },
@@ -91,7 +93,7 @@ impl PodNetwork {
 
     /// The pods' subnet.
     pub fn subnet(&self) -> String {
-        format!("{}.0/24", self.prefix)
+        subnet(&self.prefix)
     }
 
     /// The host's address in the network.
@@ -105,21 +107,17 @@ impl PodNetwork {
     }
 }
 
-/// The first three numbers of a subnet that is this scope's as long as it lives.
-pub(crate) fn free_prefix(scope: &Scope) -> Result<String> {
+fn subnet(prefix: &str) -> String {
+    format!("{prefix}.0/22")
+}
+
+/// The first three numbers of a subnet that is this scope's as long as it lives, with the addresses of `count` /24 subnets: one of 1, 2, 4
+/// and so on.
+pub(crate) fn free_prefix(scope: &Scope, count: u32) -> Result<String> {
     let routes = fs::read_to_string("/proc/net/route").context("read the routes")?;
-    let span = SECOND_NUMBERS.len() as u32 * 256;
-    // Different scopes start at different places, so that they rarely meet.
-    let start = scope
-        .id()
-        .bytes()
-        .fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
-        % span;
-    for step in 0..span {
-        let number = (start + step) % span;
-        let (second, third) = (SECOND_NUMBERS.start + number / 256, number % 256);
-        let network = (10 << 24) | (second << 16) | (third << 8);
-        if !is_routed(&routes, network) && scope.claim(&format!("subnet-{second}.{third}"))? {
+    for first in candidates(scope.id(), count) {
+        if is_free(scope, &routes, first..first + count)? {
+            let (second, third) = place(first);
             return Ok(format!("10.{second}.{third}"));
         }
     }
@@ -128,6 +126,33 @@ pub(crate) fn free_prefix(scope: &Scope) -> Result<String> {
         SECOND_NUMBERS.start,
         SECOND_NUMBERS.end - 1
     )
+}
+
+/// The first of `count` /24 subnets that are one larger subnet, in the order in which a scope tries them.
+fn candidates(scope_id: &str, count: u32) -> impl Iterator<Item = u32> {
+    let span = SECOND_NUMBERS.len() as u32 * 256 / count;
+    // Different scopes start at different places, so that they rarely meet.
+    let bytes = scope_id.bytes();
+    let start = bytes.fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % span;
+    (0..span).map(move |step| (start + step) % span * count)
+}
+
+/// The second and third number of a /24 subnet.
+fn place(number: u32) -> (u32, u32) {
+    (SECOND_NUMBERS.start + number / 256, number % 256)
+}
+
+/// Claims these /24 subnets unless another scope has one of them or the machine has a route to one. What it has claimed until then
+/// stays this scope's.
+fn is_free(scope: &Scope, routes: &str, numbers: std::ops::Range<u32>) -> Result<bool> {
+    for number in numbers {
+        let (second, third) = place(number);
+        let network = (10 << 24) | (second << 16) | (third << 8);
+        if is_routed(routes, network) || !scope.claim(&format!("subnet-{second}.{third}"))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether a route other than the default one meets the /24 network; `routes` is the content of `/proc/net/route`.
@@ -148,6 +173,8 @@ fn is_routed(routes: &str, network: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const ROUTES: &str = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
@@ -167,5 +194,37 @@ mod tests {
         check(161, 200, true);
         check(162, 7, true);
         check(162, 8, false);
+    }
+    #[test]
+    fn every_subnet_of_a_size_is_tried_once() {
+        for (id, count) in [
+            ("a", 1),
+            ("a", POD_SUBNETS),
+            ("b", POD_SUBNETS),
+            ("bc", POD_SUBNETS),
+        ] {
+            let tried: BTreeSet<u32> = candidates(id, count).collect();
+            assert_eq!(tried.len(), candidates(id, count).count(), "{id} {count}");
+            assert_eq!(tried.len() as u32 * count, 32 * 256, "{id} {count}");
+            assert!(tried.iter().all(|first| first % count == 0), "{id} {count}");
+        }
+        assert_ne!(candidates("a", 4).next(), candidates("b", 4).next());
+    }
+
+    #[test]
+    fn networks_share_no_addresses() {
+        let scope = Scope::new("networks_share_no_addresses").unwrap();
+        let mut taken = BTreeSet::new();
+        for count in [1, POD_SUBNETS, 1, POD_SUBNETS, 1] {
+            let prefix = free_prefix(&scope, count).unwrap();
+            let (network, third) = prefix.rsplit_once('.').unwrap();
+            let third: u32 = third.parse().unwrap();
+            for number in third..third + count {
+                assert!(
+                    taken.insert((network.to_owned(), number)),
+                    "{prefix} is taken twice"
+                );
+            }
+        }
     }
 }

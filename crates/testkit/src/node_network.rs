@@ -29,7 +29,7 @@ pub struct NodeNetwork {
 impl NodeNetwork {
     /// Makes the namespace and connects it. The label tells the networks of one scope apart.
     pub fn create(scope: &Scope, label: &str) -> Result<Self> {
-        let prefix = free_prefix(scope)?;
+        let prefix = free_prefix(scope, 1)?;
         let host_address = |last: u8| -> Result<Ipv4Addr> { Ok(format!("{prefix}.{last}").parse()?) };
         let network = Self {
             namespace: scope.path(&format!("networks/{label}")),

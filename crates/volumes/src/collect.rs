@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, join5};
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::pod::{name_of, namespace_of, uid_text};
 use rubelet_ports::{ObjectFailure, PodObjects, TokenQuestion, TrustQuestion, within};
 use rubelet_storage::{
     Absence, Answer, BundleNeed, CertificateNeed, Credentials, ObjectAnswers, ObjectNeeds, TokenNeed,
@@ -34,7 +35,7 @@ impl Inner {
     }
 
     async fn ask(&self, objects: &dyn PodObjects, pod: &Arc<Pod>, needs: ObjectNeeds) -> ObjectAnswers {
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace_of(pod);
         let ObjectNeeds {
             config_maps,
             secrets,
@@ -121,8 +122,8 @@ fn token_question(pod: &Pod, namespace: &str, need: &TokenNeed) -> TokenQuestion
         service_account: account.unwrap_or_default(),
         audiences: need.audience.iter().cloned().collect(),
         expiration_seconds: need.expiration_seconds,
-        pod_name: pod.metadata.name.clone().unwrap_or_default(),
-        pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+        pod_name: name_of(pod).to_owned(),
+        pod_uid: uid_text(pod).to_owned(),
     }
 }
 

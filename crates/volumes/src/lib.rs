@@ -23,6 +23,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
+use rubelet_model::pod::uid_of;
 use rubelet_ports::{
     Clock, EventRecorder, HostIps, MountRequest, PodObjects, PodVolumes, Spawner, VolumeBatch, VolumeFailure,
     VolumeHostReader, VolumeHostWriter, VolumeStepError,
@@ -222,8 +223,4 @@ impl PodVolumes for Volumes {
         let work = Box::pin(async move { inner.tear_down(&uid).await });
         self.finish("end of a pod's volumes", work).await
     }
-}
-
-fn uid_of(pod: &Pod) -> PodUid {
-    PodUid::new(pod.metadata.uid.clone().unwrap_or_default())
 }

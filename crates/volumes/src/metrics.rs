@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 use prometheus::{HistogramVec, IntGaugeVec, Registry};
 use rubelet_ports::Meters;
 
-use crate::record::{Record, Standing};
+use crate::record::Standing;
 
 const SECONDS: [f64; 13] = [
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
@@ -115,13 +115,6 @@ impl Counted {
     }
 }
 
-impl Record {
-    /// Shows what is known of the pod's volumes.
-    pub(crate) fn show(&mut self, metrics: &VolumesMetrics) {
-        metrics.count(&mut self.counted, &self.standing);
-    }
-}
-
 fn plugin_name(volume: &Volume) -> &'static str {
     if volume.empty_dir.is_some() {
         "kubernetes.io/empty-dir"
@@ -147,7 +140,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::record::Fingerprint;
+    use crate::record::{Fingerprint, Record};
 
     fn total(metrics: &VolumesMetrics, plugin: &str, state: &str) -> i64 {
         metrics.totals.with_label_values(&[plugin, state]).get()

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use rubelet_model::observation::PodUid;
 use rubelet_model::volume_step::VolumeStep;
+use rubelet_ports::Moment;
+use rubelet_storage::VolumeSetUp;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::backoff::Backoff;
-use crate::metrics::Counted;
+use crate::metrics::{Counted, VolumesMetrics};
 
 /// What tells one list of steps from another. The lists themselves hold files, which are large and secret, and are not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,42 @@ pub(crate) struct Record {
     pub(crate) end_failure: Option<Backoff>,
     /// What the pod counts for in the metrics.
     pub(crate) counted: Counted,
+}
+
+impl Record {
+    /// Counts the pod's volumes in the metrics as they are now.
+    pub(crate) fn show(&mut self, metrics: &VolumesMetrics) {
+        metrics.count(&mut self.counted, &self.standing);
+    }
+
+    /// Forgets failures of volumes that the pod does not have any more.
+    pub(crate) fn keep_failures_of(&mut self, volumes: &[VolumeSetUp]) {
+        self.failures
+            .retain(|name, _| volumes.iter().any(|one| one.volume == *name));
+    }
+
+    /// Whether these steps are done already, or failed and wait for their next try. Other steps do not wait: the object that
+    /// was missing or wrong is there now.
+    pub(crate) fn is_settled(&mut self, volume: &str, attempt: Fingerprint, now: Moment) -> bool {
+        if self.standing.get(volume) == Some(&Standing::As(attempt)) {
+            self.failures.remove(volume);
+            return true;
+        }
+        self.failures
+            .get(volume)
+            .is_some_and(|failure| failure.attempt == Some(attempt) && !failure.remaining(now).is_zero())
+    }
+
+    /// Whether an event named a short time ago why there is no plan. The newest reason is the one that the pod waits for.
+    pub(crate) fn is_waiting_for_plan(&mut self, volume: &str, message: String, now: Moment) -> bool {
+        let waiting = self.failures.get_mut(volume);
+        let Some(failure) = waiting.filter(|failure| !failure.remaining(now).is_zero()) else {
+            return false;
+        };
+        failure.message = message;
+        failure.attempt = None;
+        true
+    }
 }
 
 /// The right to work on a pod's volumes.

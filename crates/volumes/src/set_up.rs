@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::pod::uid_of;
 use rubelet_model::volume_step::VolumeStep;
 use rubelet_ports::{Moment, PodEvent, VolumeBatch, VolumeFailure};
-use rubelet_storage::{ObjectAnswers, StorageError, StorageNode, VolumeSetUp, plan_set_up};
+use rubelet_storage::{ObjectAnswers, StorageNode, VolumeSetUp, plan_set_up};
 
 use crate::backoff::Backoff;
 use crate::metrics::Operation;
 use crate::record::{Fingerprint, Locked, Record, Standing};
-use crate::{Inner, STEPS_DEADLINE, uid_of};
+use crate::{Inner, STEPS_DEADLINE};
 
 /// Upstream's reason for a volume that cannot be had.
 const FAILED_MOUNT: &str = "FailedMount";
@@ -35,6 +36,35 @@ struct Work {
 }
 
 impl Work {
+    /// What has to be done now for volumes that are to be like this.
+    fn needed(record: &mut Record, volumes: Vec<VolumeSetUp>, now: Moment) -> Self {
+        let mut work = Self::default();
+        record.keep_failures_of(&volumes);
+        for VolumeSetUp {
+            volume,
+            host_path,
+            plan,
+        } in volumes
+        {
+            match plan {
+                Ok(steps) => {
+                    let attempt = Fingerprint::of(&steps);
+                    if !record.is_settled(&volume, attempt, now) {
+                        work.attempts.insert(volume, attempt);
+                        work.add(host_path, steps);
+                    }
+                }
+                Err(error) => {
+                    let message = message(&volume, &error.to_string());
+                    if !record.is_waiting_for_plan(&volume, message, now) {
+                        work.failed.insert(volume, error.to_string());
+                    }
+                }
+            }
+        }
+        work
+    }
+
     fn add(&mut self, host_path: Option<PathBuf>, steps: Vec<VolumeStep>) {
         match host_path {
             _ if steps.is_empty() => {}
@@ -60,60 +90,6 @@ impl Work {
     }
 }
 
-impl Record {
-    /// What has to be done now for volumes that are to be like this.
-    fn work(&mut self, volumes: Vec<VolumeSetUp>, now: Moment) -> Work {
-        let mut work = Work::default();
-        self.failures
-            .retain(|name, _| volumes.iter().any(|one| one.volume == *name));
-        for VolumeSetUp {
-            volume,
-            host_path,
-            plan,
-        } in volumes
-        {
-            match plan {
-                Ok(steps) => {
-                    let attempt = Fingerprint::of(&steps);
-                    if !self.is_settled(&volume, attempt, now) {
-                        work.attempts.insert(volume, attempt);
-                        work.add(host_path, steps);
-                    }
-                }
-                Err(error) => {
-                    if !self.is_known(&volume, &error, now) {
-                        work.failed.insert(volume, error.to_string());
-                    }
-                }
-            }
-        }
-        work
-    }
-
-    /// Whether these steps are done already, or failed and wait for their next try. Other steps do not wait: the object that
-    /// was missing or wrong is there now.
-    fn is_settled(&mut self, volume: &str, attempt: Fingerprint, now: Moment) -> bool {
-        if self.standing.get(volume) == Some(&Standing::As(attempt)) {
-            self.failures.remove(volume);
-            return true;
-        }
-        self.failures
-            .get(volume)
-            .is_some_and(|failure| failure.attempt == Some(attempt) && !failure.remaining(now).is_zero())
-    }
-
-    /// Whether it was told a short time ago that there is no plan. The newest reason is the one that the pod waits for.
-    fn is_known(&mut self, volume: &str, error: &StorageError, now: Moment) -> bool {
-        let waiting = self.failures.get_mut(volume);
-        let Some(failure) = waiting.filter(|failure| !failure.remaining(now).is_zero()) else {
-            return false;
-        };
-        failure.message = message(volume, &error.to_string());
-        failure.attempt = None;
-        true
-    }
-}
-
 fn message(volume: &str, problem: &str) -> String {
     format!("MountVolume.SetUp failed for volume {volume:?} : {problem}")
 }
@@ -136,7 +112,7 @@ impl Inner {
         let used = plan.volumes.iter().map(|one| one.volume.as_str());
         record.counted.wants(pod, used);
         let began = self.ports.clock.moment();
-        let mut work = record.work(plan.volumes, began);
+        let mut work = Work::needed(&mut record, plan.volumes, began);
         let batches = work.batches(layout.directory());
         if !batches.is_empty() {
             for error in self.execute(batches).await {

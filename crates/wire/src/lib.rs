@@ -1,4 +1,4 @@
-//! Protobuf messages of the container runtime interface (CRI v1 as of Kubernetes 1.37), and of containerd where it tells more.
+//! Protobuf messages of the container runtime interface (CRI v1 as of Kubernetes 1.37), and those of containerd's API that report more than the CRI.
 //!
 //! Owns the message types, `Debug` output that never shows a secret, and the safe reading of states this build does not
 //! know. It must not know how messages travel: no client, no server, no socket, no clock.
@@ -23,15 +23,15 @@ pub mod cri {
     /// What upstream's client sends as its own version in `Version`.
     pub const CLIENT_VERSION: &str = "0.1.0";
 
-    /// The condition that says that the runtime can start containers.
+    /// The condition of a runtime that can start containers.
     pub const RUNTIME_READY: &str = "RuntimeReady";
 
-    /// The condition that says that pods get a network.
+    /// The condition of a runtime whose pods get a network.
     pub const NETWORK_READY: &str = "NetworkReady";
 }
 
 pub mod containerd {
-    //! What of containerd's own interface is of use beside the CRI.
+    //! The parts of containerd's own API that are used beside the CRI.
 
     pub mod content {
         //! Package `containerd.services.content.v1`, as far as it is needed. Messages only.

@@ -1,7 +1,7 @@
 //! `Debug` of the messages that carry secrets, or text that may hold some.
 //!
 //! Owns what a log line may show of them. Every message is taken apart field by field, so that a field added to the wire
-//! does not compile until somebody decided whether it may be shown.
+//! does not compile until it is decided whether it may be shown.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Formatter, Result};
@@ -70,7 +70,7 @@ impl Debug for KeyValue {
     }
 }
 
-/// The address of an exec, attach or port-forward session ends in a token that opens the session to anybody.
+/// The address of an exec, attach or port-forward session ends in a token, and the token alone opens the session.
 fn session(name: &str, url: &str, f: &mut Formatter<'_>) -> Result {
     f.debug_struct(name).field("url", &Secret(url)).finish()
 }

@@ -49,7 +49,7 @@ impl PodSandboxStatus {
 }
 
 impl ContainerEventResponse {
-    /// The kind of event; `None` when this build does not know it. Then it still says "look at this pod again".
+    /// The kind of event; `None` when this build does not know it. It still means "observe this pod again".
     #[must_use]
     pub fn observed_type(&self) -> Option<ContainerEventType> {
         ContainerEventType::try_from(self.container_event_type).ok()

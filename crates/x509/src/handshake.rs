@@ -31,7 +31,7 @@ pub fn verify_tls12_signature(
         .find(|(scheme, _)| *scheme == signature.scheme);
     let (_, possible) = known.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
     let mut possible = possible.iter();
-    // A scheme of TLS 1.2 does not say which curve it is for.
+    // A signature scheme of TLS 1.2 does not name its curve.
     let is_valid = possible.any(|algorithm| {
         key.verify_signature(*algorithm, message, signature.signature())
             .is_ok()

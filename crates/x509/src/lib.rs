@@ -1,4 +1,4 @@
-//! Which certificates hold.
+//! Verification of certificates.
 //!
 //! Owns the verifiers of both sides of TLS. What webpki accepts is accepted. It refuses two kinds of certificates that plain
 //! openssl makes and Go's crypto/x509 accepts: version 1, and `CA:TRUE` in a server's or client's own certificate. These are
@@ -58,7 +58,7 @@ impl Authorities {
         self.certificates.is_empty()
     }
 
-    /// For clients: believes servers whose certificate holds.
+    /// For clients: accepts servers with a valid certificate.
     ///
     /// # Errors
     /// When there are no authorities.
@@ -75,7 +75,7 @@ impl Authorities {
         }))
     }
 
-    /// For servers: believes clients whose certificate holds.
+    /// For servers: accepts clients with a valid certificate.
     ///
     /// # Errors
     /// When there are no authorities.

@@ -6,7 +6,7 @@
 //!
 //! Go's rules, from `crypto/x509`: each certificate of a chain is in its time, has no critical extension that is not understood,
 //! and allows the usage if it names usages; an issuer's subject is byte for byte what the certificate calls its issuer; an issuer of
-//! version 3 says `CA:TRUE`, one of version 1 need not; an issuer that says what its key is for says that it signs certificates.
+//! version 3 has `CA:TRUE`, one of version 1 need not; an issuer with a keyUsage extension allows signing certificates in it.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ pub enum Refusal {
         authority: String,
         problem: Box<Refusal>,
     },
-    #[error("it does not say CA:TRUE")]
+    #[error("it does not have CA:TRUE")]
     NoAuthority,
     #[error("its key does not sign certificates (keyUsage)")]
     KeyUsage,
@@ -63,7 +63,7 @@ impl fmt::Debug for Refusal {
     }
 }
 
-/// Checks a certificate that webpki refused. `None` where it is of neither kind, so that webpki's word stands.
+/// Checks a certificate that webpki refused. `None` where it is of neither kind, so that webpki's verdict stands.
 pub(crate) fn check(
     certificate: &CertificateDer<'_>,
     authorities: &[CertificateDer<'static>],
@@ -194,7 +194,7 @@ fn check_issuer(issuer: &X509Certificate<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether it says `CA:TRUE`, if it says anything about that.
+/// Whether it has `CA:TRUE`; `None` without basic constraints.
 fn basic_constraints(certificate: &X509Certificate<'_>) -> Option<bool> {
     let mut extensions = certificate.extensions().iter();
     extensions.find_map(|extension| match extension.parsed_extension() {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::configuration::labels;
+use rubelet_model::pod::{full_name, name_of, namespace_of};
 use rubelet_ports::{FileError, FileKind, FileReader, FileWriter};
 use rubelet_wire::cri::v1;
 
@@ -19,7 +20,7 @@ const LINKS_DIRECTORY_MODE: u32 = 0o755;
 
 /// `<pod>_<namespace>_<container>-<id>.log`, cut where the filesystem would refuse it.
 fn link_name(pod: &str, namespace: &str, container: &str, id: &str) -> String {
-    let mut name = format!("{pod}_{namespace}_{container}-{id}");
+    let mut name = format!("{}_{container}-{id}", full_name(pod, namespace));
     name.truncate(name.floor_char_boundary(MAX_NAME_BYTES - LOG_SUFFIX.len()));
     name + LOG_SUFFIX
 }
@@ -77,10 +78,8 @@ pub async fn link_log(
     if is_missing(reader, link.log_file).await {
         return Ok(());
     }
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let metadata = &link.pod.metadata;
-    let (pod, namespace) = (text(&metadata.name), text(&metadata.namespace));
-    let name = link_name(&pod, &namespace, link.container, link.container_id);
+    let (pod, namespace) = (name_of(link.pod), namespace_of(link.pod));
+    let name = link_name(pod, namespace, link.container, link.container_id);
     let path = link.directory.join(name);
     match writer.link(link.log_file, &path).await {
         Err(error) if error.is_not_found() => {

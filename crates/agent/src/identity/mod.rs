@@ -20,12 +20,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_manifest::{is_recipe_uid, mirror_difference};
 use rubelet_model::observation::PodUid;
-use rubelet_ports::{Clock, Complaint, Moment, PodEvent, RuntimeReader};
+use rubelet_model::pod::{
+    HASH_ANNOTATION, PodName, SOURCE_ANNOTATION, Source, annotation, is_named, uid_text,
+};
+use rubelet_ports::{Clock, LogThrottle, Moment, PodEvent, RuntimeReader};
 use rubelet_wire::cri::v1;
 use tokio::sync::{mpsc, watch};
 
 use crate::settings::AgentPorts;
-use crate::sources::{Mirrors, SOURCE_ANNOTATION, Source, SourceSet};
+use crate::sources::{Mirrors, SourceSet};
 use crate::supervisor::Supervisor;
 use record::Record;
 
@@ -34,7 +37,6 @@ const BAD_RECORD_NAME: &str = "rubelet-static-pods.json.bad";
 const RECORD_MODE: u32 = 0o600;
 const RECORD_LIMIT_BYTES: u64 = 1 << 20;
 const READ_TRIES: u32 = 5;
-const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 /// How long static pods wait for the runtime, and then for their mirror pods. The API server may be one of them.
 const HOLD_LIMIT: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -178,7 +180,7 @@ impl Identities {
         let Some(set) = self.held.get(&source) else {
             return false;
         };
-        let has_recipe_uid = set.pods.iter().any(|pod| is_recipe_uid(uid_of(pod)));
+        let has_recipe_uid = set.pods.iter().any(|pod| is_recipe_uid(uid_text(pod)));
         let is_missing = match &*self.running.borrow() {
             None => has_recipe_uid,
             Some(running) => {
@@ -205,17 +207,16 @@ impl Identities {
     fn questions(&self, set: &SourceSet, running: &[Running]) -> Vec<Question> {
         let begun = self.own.get(&set.source);
         let of_pod = |pod: &Arc<Pod>| {
-            let recipe_uid = uid_of(pod);
+            let recipe_uid = uid_text(pod);
             let uid = self.record.identity(recipe_uid);
             let has_begun = begun.is_some_and(|begun| begun.contains(recipe_uid))
                 || running.iter().any(|one| one.uid == uid);
             if !is_recipe_uid(recipe_uid) || has_begun {
                 return None;
             }
-            let (namespace, name) = (&pod.metadata.namespace, &pod.metadata.name);
             let mut of_name = running
                 .iter()
-                .filter(|one| Some(&one.namespace) == namespace.as_ref() && Some(&one.name) == name.as_ref());
+                .filter(|one| is_named(pod, &one.namespace, &one.name));
             let is_foreign = |uid: &str| !self.record.is_ours(uid) && !self.decided.contains(uid);
             let foreign = of_name.find(|one| is_foreign(&one.uid))?;
             Some(Question {
@@ -232,7 +233,7 @@ impl Identities {
             return self.output.send(set).await.is_ok();
         }
         self.decide(&set);
-        let recipe_uids: BTreeSet<String> = set.pods.iter().map(|pod| uid_of(pod).to_owned()).collect();
+        let recipe_uids: BTreeSet<String> = set.pods.iter().map(|pod| uid_text(pod).to_owned()).collect();
         if set.is_complete && set.never_good.is_empty() {
             self.record.retain(set.source, &recipe_uids);
         }
@@ -257,7 +258,7 @@ impl Identities {
 
     /// The pod with the UID that it has on this node.
     fn with_identity(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
-        let recipe_uid = uid_of(pod);
+        let recipe_uid = uid_text(pod);
         let uid = self.record.identity(recipe_uid);
         if uid == recipe_uid {
             return Arc::clone(pod);
@@ -290,7 +291,7 @@ impl Identities {
                         uid = running_uid,
                         "Another kubelet made this static pod, and its mirror pod shows the same as the manifest; it keeps its UID and runs on"
                     );
-                    self.record.take_over(uid_of(&pod), &running_uid, set.source);
+                    self.record.take_over(uid_text(&pod), &running_uid, set.source);
                 }
                 Some(obstacle) => {
                     let message = format!(
@@ -319,23 +320,13 @@ impl Identities {
         let Some(mirror) = mirrors.mirror_of(&PodUid::from(running_uid)) else {
             return Some("the API server has no mirror pod of that UID".to_owned());
         };
-        let is_named =
-            mirror.metadata.name == pod.metadata.name && mirror.metadata.namespace == pod.metadata.namespace;
-        if !is_named || annotation(mirror, HASH_ANNOTATION) != Some(running_uid) {
+        if PodName::of(mirror) != PodName::of(pod) || annotation(mirror, HASH_ANNOTATION) != Some(running_uid)
+        {
             return Some("the mirror pod of that UID shows another static pod".to_owned());
         }
         let difference = mirror_difference(pod, mirror);
         difference.map(|field| format!("its mirror pod differs from the manifest in {field}"))
     }
-}
-
-fn uid_of(pod: &Pod) -> &str {
-    pod.metadata.uid.as_deref().unwrap_or_default()
-}
-
-fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
-    let all = pod.metadata.annotations.as_ref()?;
-    all.get(key).map(String::as_str)
 }
 
 /// Lists the sandboxes of static pods until the runtime answers.
@@ -396,7 +387,7 @@ async fn load(ports: &AgentPorts, path: &Path) -> Record {
 /// Writes the newest record whenever it changes, until the task that changes it ends.
 async fn save(ports: AgentPorts, path: PathBuf, mut records: watch::Receiver<Record>) {
     let mut written = None;
-    let mut complaint = Complaint::default();
+    let mut throttle = LogThrottle::default();
     while records.changed().await.is_ok() {
         loop {
             let record = records.borrow_and_update().clone();
@@ -406,11 +397,11 @@ async fn save(ports: AgentPorts, path: PathBuf, mut records: watch::Receiver<Rec
             let text = record.text();
             match ports.file_writer.write(&path, text.as_bytes(), RECORD_MODE).await {
                 Ok(()) => {
-                    complaint.end();
+                    throttle.end();
                     written = Some(record);
                 }
                 Err(error) => {
-                    if complaint.is_due(&error.to_string(), ports.clock.moment()) {
+                    if throttle.is_due(&error.to_string(), ports.clock.moment()) {
                         tracing::warn!(%error, "The record of static pods cannot be written; after a switch of kubelets they may start anew");
                     }
                     ports.clock.sleep(SAVE_PAUSE).await;

@@ -1,6 +1,6 @@
 //! The pod's own files on the node: directories, hosts file, termination messages, logs.
 //!
-//! Owns where they are and their modes; what is in them is decided by `lifecycle::configuration`.
+//! Owns their paths and modes; `lifecycle::configuration` decides their content.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,13 @@ use rubelet_model::observation::PodUid;
 use rubelet_ports::FileError;
 use thiserror::Error;
 
-use super::Shared;
-use super::hooks::is_on_node;
+use super::AgentContext;
+use super::context::is_on_host_network;
 
 const POD_DIRECTORY_MODE: u32 = 0o750;
 const LOG_DIRECTORY_MODE: u32 = 0o755;
 const HOSTS_FILE_MODE: u32 = 0o644;
-/// The container's user, whoever it is, has to write its last words.
+/// Any user of the container has to be able to write its termination message.
 const MESSAGE_FILE_MODE: u32 = 0o666;
 /// More of the node's hosts file is not taken over.
 const HOSTS_FILE_LIMIT_BYTES: u64 = 1 << 20;
@@ -37,14 +37,14 @@ pub(crate) fn pod_directory(root: &Path, uid: &PodUid) -> PathBuf {
 
 /// What every pod has before its sandbox is made.
 pub(super) async fn create_pod_directories(
-    shared: &Shared,
+    agent: &AgentContext,
     pod: &Pod,
     uid: &PodUid,
 ) -> Result<(), FileError> {
-    let files = &shared.ports.file_writer;
-    let directory = pod_directory(&shared.settings.root_dir, uid);
+    let files = &agent.ports.file_writer;
+    let directory = pod_directory(&agent.settings.root_dir, uid);
     files.create_directory(&directory, POD_DIRECTORY_MODE).await?;
-    let logs = log_paths::pod_logs_dir(&shared.settings.node.pod_logs_dir, pod);
+    let logs = log_paths::pod_logs_dir(&agent.settings.node.pod_logs_dir, pod);
     files.create_directory(Path::new(&logs), LOG_DIRECTORY_MODE).await
 }
 
@@ -55,21 +55,21 @@ pub(super) struct ContainerFiles {
 }
 
 pub(super) async fn create_container_files(
-    shared: &Shared,
+    agent: &AgentContext,
     pod: &Pod,
     uid: &PodUid,
     container: &Container,
     pod_ips: &[String],
 ) -> Result<ContainerFiles, PodFileError> {
-    let files = &shared.ports.file_writer;
-    let directory = pod_directory(&shared.settings.root_dir, uid);
-    let logs = log_paths::container_logs_dir(&shared.settings.node.pod_logs_dir, pod, &container.name);
+    let files = &agent.ports.file_writer;
+    let directory = pod_directory(&agent.settings.root_dir, uid);
+    let logs = log_paths::container_logs_dir(&agent.settings.node.pod_logs_dir, pod, &container.name);
     files
         .create_directory(Path::new(&logs), LOG_DIRECTORY_MODE)
         .await?;
     let hosts_file = if hosts_file::is_mounted(pod, container, pod_ips) {
         let path = directory.join("etc-hosts");
-        let content = hosts_content(shared, pod, pod_ips).await?;
+        let content = hosts_content(agent, pod, pod_ips).await?;
         // In place: running containers of the pod have the file mounted.
         files.write_in_place(&path, &content, HOSTS_FILE_MODE).await?;
         Some(text(&path))
@@ -84,7 +84,7 @@ pub(super) async fn create_container_files(
         let folder = directory.join("containers").join(&container.name);
         files.create_directory(&folder, POD_DIRECTORY_MODE).await?;
         // A new name each time: the message of the previous instance is still to be read.
-        let name = format!("{:08x}", shared.ports.randomness.number() & 0xffff_ffff);
+        let name = format!("{:08x}", agent.ports.randomness.number() & 0xffff_ffff);
         let path = folder.join(name);
         files.write_in_place(&path, b"", MESSAGE_FILE_MODE).await?;
         Some(text(&path))
@@ -97,29 +97,29 @@ pub(super) async fn create_container_files(
     })
 }
 
-async fn hosts_content(shared: &Shared, pod: &Pod, pod_ips: &[String]) -> Result<Vec<u8>, PodFileError> {
+async fn hosts_content(agent: &AgentContext, pod: &Pod, pod_ips: &[String]) -> Result<Vec<u8>, PodFileError> {
     let spec = pod.spec.as_ref();
     let no_aliases: &[HostAlias] = &[];
     let aliases = spec
         .and_then(|spec| spec.host_aliases.as_deref())
         .unwrap_or(no_aliases);
-    if is_on_node(pod) {
-        let reader = &shared.ports.file_reader;
+    if is_on_host_network(pod) {
+        let reader = &agent.ports.file_reader;
         let node_file = reader
             .read(Path::new(hosts_file::PATH), HOSTS_FILE_LIMIT_BYTES)
             .await?;
         return Ok(hosts_file::host_network_content(&node_file, aliases));
     }
-    let hostname = pod_hostname(pod, &shared.settings.node.cluster_domain)?;
+    let hostname = pod_hostname(pod, &agent.settings.node.cluster_domain)?;
     Ok(hosts_file::content(pod_ips, &hostname, aliases).into_bytes())
 }
 
-/// The node's resolver file as it is now. The error is for people.
-pub(crate) async fn read_resolver_file(shared: &Shared) -> Result<Option<ResolvConf>, String> {
-    let Some(path) = &shared.settings.node.resolver_file else {
+/// The node's resolver file as it is now. The error text is shown in events.
+pub(crate) async fn read_resolver_file(agent: &AgentContext) -> Result<Option<ResolvConf>, String> {
+    let Some(path) = &agent.settings.node.resolver_file else {
         return Ok(None);
     };
-    let read = shared
+    let read = agent
         .ports
         .file_reader
         .read(path, resolv_conf::MAX_LENGTH_BYTES as u64);
@@ -131,9 +131,9 @@ pub(crate) async fn read_resolver_file(shared: &Shared) -> Result<Option<ResolvC
 }
 
 /// How often the container was restarted according to its log files, when the runtime does not know it any more.
-pub(super) async fn restart_count_from_logs(shared: &Shared, pod: &Pod, container: &str) -> u32 {
-    let logs = log_paths::container_logs_dir(&shared.settings.node.pod_logs_dir, pod, container);
-    let entries = shared.ports.file_reader.list(Path::new(&logs)).await;
+pub(super) async fn restart_count_from_logs(agent: &AgentContext, pod: &Pod, container: &str) -> u32 {
+    let logs = log_paths::container_logs_dir(&agent.settings.node.pod_logs_dir, pod, container);
+    let entries = agent.ports.file_reader.list(Path::new(&logs)).await;
     entries
         .unwrap_or_default()
         .iter()

@@ -1,31 +1,30 @@
 //! Running lifecycle hooks.
 //!
-//! Owns the calls and what is told of them; what a hook is, and its words, is decided by `lifecycle::hooks`. A hook may take
-//! as long as it likes, so that nobody runs one while holding a turn at the runtime.
+//! Owns the calls and their events; `lifecycle::hooks` decides what a hook is, and its messages. A hook may take any time, so that it
+//! runs without a permit for the runtime.
 
 use std::future::Future;
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either, select};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Container;
 use rubelet_lifecycle::hooks::{
     FAILED_POST_START, FAILED_PRE_STOP, HTTP_FALLBACK, Hook, HttpHook, POST_START_ERROR, post_start,
 };
-use rubelet_lifecycle::plan::{KillContainer, KillReason};
-use rubelet_lifecycle::pod_state::Retry;
-use rubelet_lifecycle::termination::{ContainerStop, StopCause, stop_container};
+use rubelet_lifecycle::plan::kill_after_hook;
+use rubelet_lifecycle::termination::ContainerStop;
 use rubelet_model::message::output;
 use rubelet_model::observation::{ContainerId, ContainerObservation, ContainerState};
 use rubelet_model::period;
 use rubelet_ports::{HttpCall, HttpCallError, HttpPurpose, HttpScheme, PodEvent};
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::container::Started;
-use super::sandbox::{ActiveSandbox, IN_FLIGHT_LOOK};
-use super::{PodJob, Stop};
+use super::container_start::{StartError, failure};
+use super::context::JobContext;
+use super::permit::StartPermit;
+use super::sandbox::ActiveSandbox;
+use super::stop_progress::StopProgress;
+use super::volumes::Volumes;
 use crate::metrics::HookMetrics;
 
 /// How often a container is looked at while its hook after the start runs.
@@ -70,202 +69,189 @@ pub(super) struct PreStop<'a> {
     pub(super) rest: Option<BoxFuture<'a, ()>>,
 }
 
-impl PodJob {
-    /// Runs the hook of a container that was just started. Where it fails, the container is killed again.
-    pub(super) async fn run_post_start(
-        &mut self,
-        container: &Container,
-        id: &ContainerId,
-        sandbox: &ActiveSandbox,
-        permit: &mut Option<OwnedSemaphorePermit>,
-    ) -> Result<Started, Stop> {
-        let Some(hook) = post_start(container) else {
-            return Ok(Ok(()));
-        };
-        permit.take();
-        let name = container.name.as_str();
-        let run = self.while_runs(id, self.run_hook(&hook, id, &sandbox.ips));
-        let run = self.with_fresh_files(run);
-        let what = format!("the postStart hook of container {name}");
-        let Err(failure) = self.read(what, run).await? else {
-            return Ok(Ok(()));
-        };
-        tracing::warn!(pod = %self.uid, container = name, "The postStart hook failed; the container is killed");
-        let event = PodEvent::warning(FAILED_POST_START, "PostStartHook failed");
-        self.record(event.of_container(name));
-        let message = hook.failure(&self.pod, name, &failure.error, &failure.output);
-        self.start_failed(name, POST_START_ERROR, &message);
-        let now = self.now();
-        let state = ContainerState::Running { started_at: now };
-        let seen = ContainerObservation::new(id.clone(), name, sandbox.id.clone(), state, now);
-        let kill = KillContainer {
-            stop: stop_container(&self.pod, &seen, StopCause::Other, None),
-            reason: KillReason::PostStartHook,
-        };
-        self.kill_containers(&[(&kill, self.kind_of(name))]).await?;
-        Ok(Err(Retry::At(self.now().plus(IN_FLIGHT_LOOK))))
-    }
+/// Runs the hook of a container that was just started. Where it fails, the container has to be killed again.
+pub(super) async fn run_post_start(
+    context: &JobContext,
+    permit: &StartPermit<'_>,
+    volumes: &Volumes,
+    container: &Container,
+    id: &ContainerId,
+    sandbox: &ActiveSandbox,
+) -> Result<(), StartError> {
+    let Some(hook) = post_start(container) else {
+        return Ok(());
+    };
+    permit.release();
+    let name = container.name.as_str();
+    let run = while_runs(context, id, run_hook(context, &hook, id, &sandbox.ips));
+    let run = volumes.refreshed_during(run);
+    let what = format!("the postStart hook of container {name}");
+    let Err(problem) = context.read(what, run).await? else {
+        return Ok(());
+    };
+    tracing::warn!(
+        container = name,
+        "The postStart hook failed; the container is killed"
+    );
+    let event = PodEvent::warning(FAILED_POST_START, "PostStartHook failed");
+    context.record(event.of_container(name));
+    let message = hook.failure(&context.pod, name, &problem.error, &problem.output);
+    let now = context.now();
+    let state = ContainerState::Running { started_at: now };
+    let seen = ContainerObservation::new(id.clone(), name, sandbox.id.clone(), state, now);
+    Err(StartError::Hook {
+        failure: failure(POST_START_ERROR, &message),
+        kill: Box::new(kill_after_hook(&context.pod, &seen)),
+    })
+}
 
-    /// Gives a hook up whose container has ended: the call may never notice, and the container would not be started again.
-    async fn while_runs(
-        &self,
-        id: &ContainerId,
-        hook: impl Future<Output = Result<(), HookFailure>>,
-    ) -> Result<(), HookFailure> {
-        let clock = Arc::clone(&self.ports().clock);
-        let ended = async {
-            loop {
-                clock.sleep(HOOK_LOOK).await;
-                let seen = self.shared.observer.look(&self.uid, clock.moment()).await;
-                let runs = |one: &ContainerObservation| !matches!(one.state, ContainerState::Exited(_));
-                if seen.is_ok_and(|seen| !seen.containers.iter().any(|one| one.id == *id && runs(one))) {
-                    return;
-                }
+/// Gives up a hook whose container has ended: the call may never notice, and the container would not be started again.
+async fn while_runs(
+    context: &JobContext,
+    id: &ContainerId,
+    hook: impl Future<Output = Result<(), HookFailure>>,
+) -> Result<(), HookFailure> {
+    let clock = &context.ports().clock;
+    let ended = async {
+        loop {
+            clock.sleep(HOOK_LOOK).await;
+            let seen = context.agent.observer.look(&context.uid, clock.moment()).await;
+            let runs = |one: &ContainerObservation| !matches!(one.state, ContainerState::Exited(_));
+            if seen.is_ok_and(|seen| !seen.containers.iter().any(|one| one.id == *id && runs(one))) {
+                return;
             }
-        };
-        // On the heap: a job's stack is shallow.
-        match select(Box::pin(hook), Box::pin(ended)).await {
-            Either::Left((result, _)) => result,
-            Either::Right(((), _)) => Err(HookFailure::new("the container ended before its hook did")),
         }
-    }
-
-    /// Runs the hook of a container that is about to be stopped, for as long as its grace period.
-    pub(super) async fn run_pre_stop<'a>(&'a self, hook: &'a Hook, stop: &'a ContainerStop) -> PreStop<'a> {
-        if self.work.farewells.had_hook(&stop.id) {
-            return PreStop::default();
-        }
-        let clock = Arc::clone(&self.ports().clock);
-        let begun = clock.moment();
-        let ips = self
-            .seen
-            .as_ref()
-            .map(|seen| seen.ips.clone())
-            .unwrap_or_default();
-        let limit = period(stop.grace_seconds);
-        let run = async move { self.run_hook(hook, &stop.id, &ips).await }.boxed();
-        let ended = async {
-            match select(run, clock.sleep(limit)).await {
-                Either::Left((result, _)) => Ok(result),
-                Either::Right(((), rest)) => Err(rest),
-            }
-        };
-        let what = format!("the preStop hook of container {}", stop.name);
-        let rest = match self.waits.named(what, ended).await {
-            Ok(Ok(())) => None,
-            Ok(Err(_)) => {
-                let event = PodEvent::warning(FAILED_PRE_STOP, "PreStopHook failed");
-                self.record(event.of_container(&stop.name));
-                None
-            }
-            Err(rest) => {
-                tracing::warn!(pod = %self.uid, container = stop.name, "The preStop hook took the whole grace period");
-                Some(rest.map(drop).boxed())
-            }
-        };
-        self.work.farewells.note_hook(&stop.id);
-        let seconds = i64::try_from(clock.moment().since(begun).as_secs()).unwrap_or(i64::MAX);
-        PreStop { seconds, rest }
-    }
-
-    async fn run_hook(&self, hook: &Hook, id: &ContainerId, ips: &[String]) -> Result<(), HookFailure> {
-        match hook {
-            Hook::Exec { command } => self.exec_hook(command, id).await,
-            Hook::Http(hook) => self.http_hook(hook, ips).await,
-            Hook::Sleep { seconds } => {
-                let time = period(*seconds);
-                let mut sleep = CountedSleep {
-                    metrics: &self.ports().metrics.hooks,
-                    is_over: false,
-                };
-                self.ports().clock.sleep(time).await;
-                sleep.is_over = true;
-                Ok(())
-            }
-            Hook::Invalid { why } => Err(HookFailure::new(why)),
-        }
-    }
-
-    async fn exec_hook(&self, command: &[String], id: &ContainerId) -> Result<(), HookFailure> {
-        let call = self
-            .ports()
-            .runtime_writer
-            .exec_sync(id.as_str(), command.to_vec(), None);
-        let answer = match call.await {
-            Ok(answer) if answer.exit_code == 0 => return Ok(()),
-            Ok(answer) => answer,
-            Err(error) => return Err(HookFailure::new(error.message())),
-        };
-        Err(HookFailure {
-            error: format!(
-                "command '{}' exited with {}: {}",
-                command.join(" "),
-                answer.exit_code,
-                output(&[&answer.stderr])
-            ),
-            output: output(&[&answer.stdout, &answer.stderr]),
-        })
-    }
-
-    async fn http_hook(&self, hook: &HttpHook, ips: &[String]) -> Result<(), HookFailure> {
-        let has_host = hook.action.host.as_ref().is_some_and(|host| !host.is_empty());
-        let address = match self.pod_address(ips) {
-            Some(address) => address,
-            None if has_host => String::new(),
-            None => return Err(HookFailure::new("failed to find networking container")),
-        };
-        let container = Container {
-            ports: Some(hook.ports.clone()),
-            ..Container::default()
-        };
-        let call = HttpCall::of_action(
-            self.uid.clone(),
-            &hook.action,
-            &container,
-            &address,
-            HttpPurpose::LifecycleHook,
-            None,
-        )
-        .map_err(|error| HookFailure::new(error.to_string()))?;
-        let dialer = &self.ports().dialer;
-        match dialer.http_get(&call).await {
-            // Whatever the server says, it was told.
-            Ok(_) | Err(HttpCallError::BrokenBody { .. }) => Ok(()),
-            Err(HttpCallError::NoAnswer {
-                message,
-                spoke_plain_http,
-            }) => {
-                let is_fallback = spoke_plain_http && call.scheme == HttpScheme::Https;
-                if is_fallback && dialer.http_get(&call.without_tls()).await.is_ok() {
-                    let text = format!(
-                        "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
-                        call.authority()
-                    );
-                    self.record(PodEvent::warning(HTTP_FALLBACK, text));
-                    self.ports().metrics.hooks.http_fallbacks.inc();
-                    return Ok(());
-                }
-                Err(HookFailure::new(message))
-            }
-            Err(HttpCallError::NoPlace { message }) => Err(HookFailure::new(message)),
-        }
-    }
-
-    /// The pod's address; on the node's network that is the node's.
-    pub(super) fn pod_address(&self, ips: &[String]) -> Option<String> {
-        if let Some(ip) = ips.first() {
-            return Some(ip.clone());
-        }
-        let is_nodes = is_on_node(&self.pod);
-        is_nodes.then(|| self.host_ips().first().map(ToString::to_string))?
-    }
-
-    /// The node's addresses as they are now.
-    pub(super) fn host_ips(&self) -> Vec<IpAddr> {
-        self.ports().node.host_ips.host_ips()
+    };
+    // On the heap: a job's stack is shallow.
+    match select(Box::pin(hook), Box::pin(ended)).await {
+        Either::Left((result, _)) => result,
+        Either::Right(((), _)) => Err(HookFailure::new("the container ended before its hook did")),
     }
 }
 
-pub(super) fn is_on_node(pod: &Pod) -> bool {
-    pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
+/// Runs the hook of a container that is about to be stopped, for as long as its grace period.
+pub(super) async fn run_pre_stop<'a>(
+    context: &'a JobContext,
+    progress: &StopProgress,
+    hook: &'a Hook,
+    stop: &'a ContainerStop,
+) -> PreStop<'a> {
+    if progress.had_hook(&stop.id) {
+        return PreStop::default();
+    }
+    let clock = &context.ports().clock;
+    let begun = clock.moment();
+    let ips = context.seen().map(|seen| seen.ips.clone()).unwrap_or_default();
+    let limit = period(stop.grace_seconds);
+    let run = async move { run_hook(context, hook, &stop.id, &ips).await }.boxed();
+    let ended = async {
+        match select(run, clock.sleep(limit)).await {
+            Either::Left((result, _)) => Ok(result),
+            Either::Right(((), rest)) => Err(rest),
+        }
+    };
+    let what = format!("the preStop hook of container {}", stop.name);
+    let rest = match context.waits.named(what, ended).await {
+        Ok(Ok(())) => None,
+        Ok(Err(_)) => {
+            let event = PodEvent::warning(FAILED_PRE_STOP, "PreStopHook failed");
+            context.record(event.of_container(&stop.name));
+            None
+        }
+        Err(rest) => {
+            tracing::warn!(
+                container = stop.name,
+                "The preStop hook took the whole grace period"
+            );
+            Some(rest.map(drop).boxed())
+        }
+    };
+    progress.note_hook(&stop.id);
+    let seconds = i64::try_from(clock.moment().since(begun).as_secs()).unwrap_or(i64::MAX);
+    PreStop { seconds, rest }
+}
+
+async fn run_hook(
+    context: &JobContext,
+    hook: &Hook,
+    id: &ContainerId,
+    ips: &[String],
+) -> Result<(), HookFailure> {
+    match hook {
+        Hook::Exec { command } => exec_hook(context, command, id).await,
+        Hook::Http(hook) => http_hook(context, hook, ips).await,
+        Hook::Sleep { seconds } => {
+            let time = period(*seconds);
+            let mut sleep = CountedSleep {
+                metrics: &context.ports().metrics.hooks,
+                is_over: false,
+            };
+            context.ports().clock.sleep(time).await;
+            sleep.is_over = true;
+            Ok(())
+        }
+        Hook::Invalid { why } => Err(HookFailure::new(why)),
+    }
+}
+
+async fn exec_hook(context: &JobContext, command: &[String], id: &ContainerId) -> Result<(), HookFailure> {
+    let writer = &context.ports().runtime_writer;
+    let answer = match writer.exec_sync(id.as_str(), command.to_vec(), None).await {
+        Ok(answer) if answer.exit_code == 0 => return Ok(()),
+        Ok(answer) => answer,
+        Err(error) => return Err(HookFailure::new(error.message())),
+    };
+    Err(HookFailure {
+        error: format!(
+            "command '{}' exited with {}: {}",
+            command.join(" "),
+            answer.exit_code,
+            output(&[&answer.stderr])
+        ),
+        output: output(&[&answer.stdout, &answer.stderr]),
+    })
+}
+
+async fn http_hook(context: &JobContext, hook: &HttpHook, ips: &[String]) -> Result<(), HookFailure> {
+    let has_host = hook.action.host.as_ref().is_some_and(|host| !host.is_empty());
+    let address = match context.pod_address(ips) {
+        Some(address) => address,
+        None if has_host => String::new(),
+        None => return Err(HookFailure::new("failed to find networking container")),
+    };
+    let container = Container {
+        ports: Some(hook.ports.clone()),
+        ..Container::default()
+    };
+    let call = HttpCall::of_action(
+        context.uid.clone(),
+        &hook.action,
+        &container,
+        &address,
+        HttpPurpose::LifecycleHook,
+        None,
+    )
+    .map_err(|error| HookFailure::new(error.to_string()))?;
+    let dialer = &context.ports().dialer;
+    match dialer.http_get(&call).await {
+        // Any answer counts: the server got the request.
+        Ok(_) | Err(HttpCallError::BrokenBody { .. }) => Ok(()),
+        Err(HttpCallError::NoAnswer {
+            message,
+            spoke_plain_http,
+        }) => {
+            let is_fallback = spoke_plain_http && call.scheme == HttpScheme::Https;
+            if is_fallback && dialer.http_get(&call.without_tls()).await.is_ok() {
+                let text = format!(
+                    "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
+                    call.authority()
+                );
+                context.record(PodEvent::warning(HTTP_FALLBACK, text));
+                context.ports().metrics.hooks.http_fallbacks.inc();
+                return Ok(());
+            }
+            Err(HookFailure::new(message))
+        }
+        Err(HttpCallError::NoPlace { message }) => Err(HookFailure::new(message)),
+    }
 }

@@ -3,8 +3,6 @@
 //! Owns the call and what follows when its outcome is not known: the sandbox that may exist is looked up and adopted or
 //! removed, and never doubled.
 
-use std::sync::Arc;
-
 use futures_util::future::{BoxFuture, join};
 use rubelet_lifecycle::configuration::{Sandbox, SandboxInputs, sandbox_config};
 use rubelet_lifecycle::deliberate::{Bug, is_on};
@@ -13,24 +11,22 @@ use rubelet_lifecycle::plan::{
     InFlightSandbox, SandboxChange, SandboxRecovery, recover_sandbox, reserved_for,
 };
 use rubelet_lifecycle::pod_state::Retry;
-use rubelet_model::observation::{NetworkMode, SandboxId, SandboxObservation};
+use rubelet_model::Timestamp;
+use rubelet_model::observation::{NetworkMode, SandboxId};
 use rubelet_ports::{PodEvent, RuntimeError, RuntimeErrorKind};
 use rubelet_wire::cri::v1::PodSandboxConfig;
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::container::PresentImages;
-use super::files::{create_pod_directories, read_resolver_file};
-use super::hooks::is_on_node;
-use super::stop::not_found_is_fine;
-use super::{ASIDE_PATIENCE, PERMIT_PATIENCE, PodJob, Stop, giving_way};
-
-/// How long until a call that nobody waits for any more is looked for again.
-pub(super) const IN_FLIGHT_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+use super::IN_FLIGHT_LOOK;
+use super::context::{Interrupted, JobContext, not_found_is_fine};
+use super::files::read_resolver_file;
+use super::host::{PodHost, sandbox_failed};
+use super::images::PresentImages;
+use super::permit::StartPermit;
 
 /// The sandbox that containers are started in.
 pub(super) struct ActiveSandbox {
     pub(super) id: SandboxId,
-    pub(super) attempt: u32,
+    attempt: u32,
     pub(super) ips: Vec<String>,
     /// Made when it is first needed.
     config: Option<PodSandboxConfig>,
@@ -45,6 +41,32 @@ impl ActiveSandbox {
             config: None,
         }
     }
+
+    /// The configuration that the sandbox was made with.
+    pub(super) async fn config(
+        &mut self,
+        context: &JobContext,
+        host: &PodHost,
+    ) -> Result<PodSandboxConfig, Interrupted> {
+        if self.config.is_none() {
+            self.config = Some(make_config(context, host, self.attempt).await?.config);
+        }
+        Ok(self.config.clone().unwrap_or_default())
+    }
+}
+
+async fn make_config(context: &JobContext, host: &PodHost, attempt: u32) -> Result<Sandbox, Interrupted> {
+    let failed = |problem: String| sandbox_failed(context, &problem);
+    let resolver = read_resolver_file(&context.agent);
+    let resolver = context.try_read("the node's resolver file", resolver).await;
+    let inputs = SandboxInputs {
+        attempt,
+        own_users: host.user_namespace(),
+        resolver: resolver.map_err(|error| error.map(failed))?,
+        ..SandboxInputs::default()
+    };
+    let made = sandbox_config(&context.pod, &context.agent.settings.node, &inputs);
+    made.map_err(|error| Interrupted::Failed(failed(error.to_string())))
 }
 
 /// Whether a failed call may have had its effect, or met the effect of an earlier one.
@@ -55,255 +77,150 @@ pub(super) fn outcome_is_unknown(error: &RuntimeError) -> bool {
     }
 }
 
-impl PodJob {
-    /// Starts against the runtime go through one limiter: more at a time make none of them faster.
-    async fn permit(&self) -> Result<OwnedSemaphorePermit, Stop> {
-        let permit = Arc::clone(&self.shared.starts).acquire_owned();
-        match self.read("its turn to start at the runtime", permit).await? {
-            Ok(permit) => Ok(permit),
-            // The limiter is closed only when the agent ends.
-            Err(_) => Err(Stop::Cancelled),
-        }
-    }
+/// The creation of one sandbox.
+pub(super) struct SandboxStart<'a> {
+    pub(super) context: &'a JobContext,
+    pub(super) permit: &'a StartPermit<'a>,
+    pub(super) host: &'a PodHost,
+    /// A sandbox that was asked for, with an unknown outcome.
+    pub(super) in_flight: &'a mut Option<InFlightSandbox>,
+    pub(super) change: &'a SandboxChange,
+}
 
-    pub(super) async fn take_permit(&self, permit: &mut Option<OwnedSemaphorePermit>) -> Result<(), Stop> {
-        if permit.is_none() {
-            *permit = Some(self.permit().await?);
-        }
-        Ok(())
-    }
-
-    async fn make_config(&self, attempt: u32) -> Result<Sandbox, Stop> {
-        let resolver = read_resolver_file(&self.shared);
-        let inputs = match self.read("the node's resolver file", resolver).await? {
-            Ok(resolver) => SandboxInputs {
-                attempt,
-                own_users: self.work.own_users.clone(),
-                resolver,
-                ..SandboxInputs::default()
-            },
-            Err(problem) => return Err(self.without_sandbox(&problem)),
-        };
-        let made = sandbox_config(&self.pod, &self.shared.settings.node, &inputs);
-        made.map_err(|error| self.without_sandbox(&error.to_string()))
-    }
-
-    pub(super) fn without_sandbox(&self, problem: &str) -> Stop {
-        let text = format!("Failed to create pod sandbox: {problem}");
-        self.record(PodEvent::warning("FailedCreatePodSandBox", text));
-        self.fail(problem, Retry::Later)
-    }
-
-    /// The configuration that the sandbox was made with.
-    pub(super) async fn config_of(&self, sandbox: &mut ActiveSandbox) -> Result<PodSandboxConfig, Stop> {
-        if sandbox.config.is_none() {
-            sandbox.config = Some(self.make_config(sandbox.attempt).await?.config);
-        }
-        Ok(sandbox.config.clone().unwrap_or_default())
-    }
-
-    /// The pod's cgroup and directories, which everything of it is put into. A sandbox that was found may be what an earlier life
-    /// of the pod had asked for, and its place is gone with that life.
-    pub(super) async fn ensure_place(&mut self) -> Result<(), Stop> {
-        if self.work.has_place {
-            return Ok(());
-        }
-        let directories = create_pod_directories(&self.shared, &self.pod, &self.uid);
-        let directories = self.read("the pod's directories", directories);
-        // Side by side: neither needs the other.
-        let (cgroup, directories) = join(self.create_cgroup(), directories).await;
-        cgroup?;
-        if let Err(error) = directories? {
-            let text = format!("error making pod data directories: {error}");
-            self.record(PodEvent::warning("Failed", text));
-            return Err(self.fail(error.to_string(), Retry::Later));
-        }
-        self.work.has_place = true;
-        Ok(())
-    }
-
-    /// Makes the sandbox, and meanwhile finds out which images are there.
-    pub(super) async fn create_sandbox(
-        &mut self,
-        change: &SandboxChange,
+impl SandboxStart<'_> {
+    /// Creates the sandbox, and meanwhile finds out which images are present.
+    pub(super) async fn run(
+        mut self,
         images: Option<BoxFuture<'static, PresentImages>>,
-        permit: &mut Option<OwnedSemaphorePermit>,
-    ) -> Result<(ActiveSandbox, PresentImages), Stop> {
-        let starts = &self.shared.ports.metrics.starts;
-        let spec = self.pod.spec.as_ref();
-        let has_own_users = spec.is_some_and(|spec| spec.host_users == Some(false));
-        starts.pods.inc();
-        if has_own_users {
-            starts.pods_with_own_users.inc();
-        }
-        let made = self.make_sandbox(change, images, permit).await;
-        // One that is given up because the pod has to end is no failure.
-        if matches!(made, Err(Stop::Failed(_))) {
-            let starts = &self.shared.ports.metrics.starts;
-            starts.pod_errors.inc();
-            if has_own_users {
-                starts.pod_errors_with_own_users.inc();
-            }
-        }
-        made
-    }
-
-    async fn make_sandbox(
-        &mut self,
-        change: &SandboxChange,
-        images: Option<BoxFuture<'static, PresentImages>>,
-        permit: &mut Option<OwnedSemaphorePermit>,
-    ) -> Result<(ActiveSandbox, PresentImages), Stop> {
-        if change.replaces.is_some() {
-            let text = "Pod sandbox changed, it will be killed and re-created.";
-            self.record(PodEvent::normal("SandboxChanged", text));
-        }
-        let handler = self.runtime_handler().await?;
-        self.work.has_place = false;
-        self.take_permit(permit).await?;
-        let clock = Arc::clone(&self.ports().clock);
-        let place = async {
-            self.ensure_place().await?;
-            self.ensure_own_users().await?;
-            self.make_config(change.attempt).await
-        };
-        let made = giving_way(clock.as_ref(), permit, ASIDE_PATIENCE, place).await?;
-        let Sandbox { config, warnings } = made;
+    ) -> Result<(ActiveSandbox, PresentImages), Interrupted> {
+        let (context, attempt) = (self.context, self.change.attempt);
+        let made = make_config(context, self.host, attempt);
+        let Sandbox { config, warnings } = self.permit.during_host_work(made).await?;
         for warning in warnings {
-            self.record(PodEvent::warning(warning.reason(), warning.message()));
+            context.record(PodEvent::warning(warning.reason(), warning.message()));
         }
-        let writer = Arc::clone(&self.ports().runtime_writer);
-        let call = writer.run_pod_sandbox(config.clone(), &handler);
+        let writer = &context.ports().runtime_writer;
+        let call = writer.run_pod_sandbox(config.clone(), self.host.runtime_handler());
         let images = async {
             match images {
                 Some(images) => images.await,
                 None => PresentImages::new(),
             }
         };
-        self.take_permit(permit).await?;
-        let asked_at = self.now();
+        self.permit.acquire().await?;
+        let asked_at = context.now();
         let both = async {
             let (result, images) = join(call, images).await;
             result.map(|id| (id, images))
         };
         let what = "the runtime to create the sandbox";
-        let (id, images) = match self.write_permitted(permit, what, both).await? {
+        let (id, images) = match self.permit.write(what, both).await {
             Ok((id, images)) => (SandboxId::new(id), images),
-            Err(error) => {
-                permit.take();
-                let id = self.sandbox_failed(change, asked_at, error).await?;
-                (id, PresentImages::new())
+            Err(Interrupted::Cancelled) => return Err(Interrupted::Cancelled),
+            Err(Interrupted::Failed(error)) => {
+                self.permit.release();
+                (self.recover(asked_at, error).await?, PresentImages::new())
             }
         };
-        self.work.sandbox_asked = None;
-        let ips = self.sandbox_ips(&id);
-        let ips = giving_way(clock.as_ref(), permit, PERMIT_PATIENCE, ips).await?;
-        let mut sandbox = ActiveSandbox::new(id, change.attempt, ips);
+        *self.in_flight = None;
+        let ips = self.permit.during_call(sandbox_ips(context, &id)).await?;
+        let mut sandbox = ActiveSandbox::new(id, attempt, ips);
         sandbox.config = Some(config);
         Ok((sandbox, images))
     }
 
     /// Adopts what an unanswered call has made, or fails.
-    async fn sandbox_failed(
-        &mut self,
-        change: &SandboxChange,
-        asked_at: rubelet_model::Timestamp,
-        error: RuntimeError,
-    ) -> Result<SandboxId, Stop> {
+    async fn recover(&mut self, asked_at: Timestamp, error: RuntimeError) -> Result<SandboxId, Interrupted> {
+        let (context, attempt) = (self.context, self.change.attempt);
+        let holder = reserved_for(error.message()).map(SandboxId::from);
         if !outcome_is_unknown(&error) {
             self.record_failed(&error);
-            return Err(self.runtime_failed(&error));
+            return Err(Interrupted::Failed(context.runtime_failed(&error)));
         }
-        if is_on(Bug::DoubleStart) && reserved_for(error.message()).is_some() {
-            let next = SandboxChange {
-                attempt: change.attempt + 1,
-                ..change.clone()
-            };
-            let made = Box::pin(self.create_sandbox(&next, None, &mut None)).await?;
-            return Ok(made.0.id);
+        if is_on(Bug::DoubleStart) && holder.is_some() {
+            return self.create_another().await;
         }
-        let on_node = is_on_node(&self.pod);
-        let first_asked = self
-            .work
-            .sandbox_asked
-            .as_ref()
-            .filter(|asked| asked.attempt == change.attempt);
+        let first = self.in_flight.as_ref().filter(|asked| asked.attempt == attempt);
         let asked = InFlightSandbox {
-            attempt: change.attempt,
-            network_mode: if on_node {
+            attempt,
+            network_mode: if context.is_on_host_network() {
                 NetworkMode::Node
             } else {
                 NetworkMode::Pod
             },
             // When the clock was set back meanwhile, the wait begins anew.
-            asked_at: first_asked.map_or(asked_at, |asked| asked.asked_at.min(asked_at)),
-            holder: reserved_for(error.message()).map(SandboxId::from),
+            asked_at: first.map_or(asked_at, |asked| asked.asked_at.min(asked_at)),
+            holder,
         };
-        self.work.sandbox_asked = Some(asked.clone());
-        let observation = self.look().await?;
-        let recovery = recover_sandbox(&asked, &observation, self.now());
-        self.recorder.note(self.now(), format!("{error}; {recovery:?}"));
+        *self.in_flight = Some(asked.clone());
+        let observation = context.look().await?;
+        let recovery = recover_sandbox(&asked, &observation, context.now());
+        context.note(format!("{error}; {recovery:?}"));
         match recovery {
-            SandboxRecovery::Adopt { id } => Ok(id),
+            SandboxRecovery::Adopt { id } => return Ok(id),
             SandboxRecovery::Remove { id } => {
                 self.record_failed(&error);
-                self.remove_sandbox(&id).await?;
-                self.work.sandbox_asked = None;
-                Err(self.fail(error.to_string(), Retry::At(self.now().plus(IN_FLIGHT_LOOK))))
+                remove_sandbox(context, &id).await?;
+                *self.in_flight = None;
             }
-            SandboxRecovery::Wait { .. } | SandboxRecovery::Retry => {
-                self.record_failed(&error);
-                Err(self.fail(error.to_string(), Retry::At(self.now().plus(IN_FLIGHT_LOOK))))
-            }
+            SandboxRecovery::Wait { .. } | SandboxRecovery::Retry => self.record_failed(&error),
         }
+        let soon = Retry::At(context.now().plus(IN_FLIGHT_LOOK));
+        Err(context.fail(error.to_string(), soon))
+    }
+
+    /// A mistake on purpose, for the simulator's own test.
+    async fn create_another(&mut self) -> Result<SandboxId, Interrupted> {
+        let change = SandboxChange {
+            attempt: self.change.attempt + 1,
+            ..self.change.clone()
+        };
+        let another = SandboxStart {
+            context: self.context,
+            permit: &StartPermit::new(self.context),
+            host: self.host,
+            in_flight: self.in_flight,
+            change: &change,
+        };
+        Ok(Box::pin(another.run(None)).await?.0.id)
     }
 
     fn record_failed(&self, error: &RuntimeError) {
-        self.record(PodEvent::warning(
+        self.context.record(PodEvent::warning(
             "FailedCreatePodSandBox",
             format!("Failed to create pod sandbox: {error}"),
         ));
     }
+}
 
-    /// Removes a sandbox of a pod that ended before. One that is not ready and cannot be removed is left to the garbage collector:
-    /// the new sandbox has another number.
-    pub(super) async fn remove_ended_sandbox(&mut self, sandbox: &SandboxObservation) -> Result<(), Stop> {
-        match self.remove_sandbox(&sandbox.id).await {
-            Err(Stop::Failed(_)) if !sandbox.is_ready() => Ok(()),
-            other => other,
-        }
-    }
+pub(super) async fn remove_sandbox(context: &JobContext, id: &SandboxId) -> Result<(), Interrupted> {
+    let writer = &context.ports().runtime_writer;
+    let removal = async {
+        not_found_is_fine(writer.stop_pod_sandbox(id.as_str()).await)?;
+        not_found_is_fine(writer.remove_pod_sandbox(id.as_str()).await)
+    };
+    let removed = context
+        .write("the runtime to remove an old sandbox", removal)
+        .await;
+    removed.map_err(|error| error.map(|error| context.runtime_failed(&error)))
+}
 
-    pub(super) async fn remove_sandbox(&mut self, id: &SandboxId) -> Result<(), Stop> {
-        let writer = Arc::clone(&self.ports().runtime_writer);
-        let removal = async {
-            not_found_is_fine(writer.stop_pod_sandbox(id.as_str()).await)?;
-            not_found_is_fine(writer.remove_pod_sandbox(id.as_str()).await)
-        };
-        match self
-            .write("the runtime to remove an old sandbox", removal)
-            .await?
-        {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.runtime_failed(&error)),
-        }
-    }
-
-    /// Containers need the pod's addresses in their environment and hosts file.
-    async fn sandbox_ips(&mut self, id: &SandboxId) -> Result<Vec<String>, Stop> {
-        let reader = Arc::clone(&self.ports().runtime_reader);
-        let status = reader.pod_sandbox_status(id.as_str(), false);
-        match self.read("the sandbox's addresses", status).await? {
-            Ok(answer) => Ok(answer
-                .status
-                .as_ref()
-                .map(|status| observe_sandbox(status).ips)
-                .unwrap_or_default()),
-            Err(error) => {
-                let text = format!("Unable to get pod sandbox status: {error}");
-                self.record(PodEvent::warning("FailedPodSandBoxStatus", text));
-                Err(self.runtime_failed(&error))
-            }
-        }
-    }
+/// Containers need the pod's addresses in their environment and hosts file.
+async fn sandbox_ips(context: &JobContext, id: &SandboxId) -> Result<Vec<String>, Interrupted> {
+    let status = context
+        .ports()
+        .runtime_reader
+        .pod_sandbox_status(id.as_str(), false);
+    let answer = context.try_read("the sandbox's addresses", status).await;
+    let answer = answer.map_err(|error| {
+        error.map(|error| {
+            let text = format!("Unable to get pod sandbox status: {error}");
+            context.record(PodEvent::warning("FailedPodSandBoxStatus", text));
+            context.runtime_failed(&error)
+        })
+    })?;
+    let status = answer.status.as_ref();
+    Ok(status
+        .map(|status| observe_sandbox(status).ips)
+        .unwrap_or_default())
 }

@@ -1,116 +1,267 @@
 //! The pod's status while a job runs.
 //!
-//! Owns the call of the pure derivation with what this node knows. Results of devices come with their own part; until then they are
-//! empty.
+//! Owns the last derived status, why containers wait, and the results of probes that plan and status share. The derivation itself is
+//! `lifecycle::status`. Device health is not known yet and stays empty.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodStatus;
-use rubelet_lifecycle::restart::restarts_after_exit;
+use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use rubelet_lifecycle::plan::{Plan, WaitReason, pod_text};
 use rubelet_lifecycle::status::{
-    Derived, NodeFacts, Phase, PodResources, Refusal, RuntimeFacts, Settling, StatusBase, StatusInputs,
-    Termination, derive_status, finished_status, generate_status, phase_of, pod_resources, settle,
+    Derived, Eviction, NodeFacts, Phase, PodResources, Probes, RuntimeFacts, Settling, StartFailure,
+    StartFailures, StatusBase, StatusInputs, Termination, conditions, creation_reason, derive_status,
+    ended_for_good, find_condition, finished_status, pod_resources, settle,
 };
-use rubelet_model::observation::PodObservation;
-use rubelet_ports::PodEvent;
+use rubelet_model::observation::{PodObservation, ProbeResults};
+use rubelet_ports::{Moment, PodEvent, ProbeReading, ProbedPod};
+use tokio::sync::mpsc;
 
-use super::{PodJob, Progress};
+use super::Progress;
+use super::context::JobContext;
+use super::host::PodHost;
 use crate::metrics::container_type;
 
-impl PodJob {
-    /// Derives the status, keeps it and tells it. `ended`: nothing starts again.
-    pub(super) async fn publish(&mut self, observation: &PodObservation, ended: bool) -> Option<Phase> {
-        // A container that is over waits for nothing, whatever went wrong with it before.
-        let mut failures = std::mem::take(&mut self.work.start_failures);
-        failures.retain(|name, _| !self.is_over(name, observation));
-        self.work.start_failures = failures;
-        let probes = self.probes_of(observation, ended);
-        let settings = &self.shared.settings;
+/// What is known of the pod's status from one job to the next.
+#[derive(Default)]
+pub(super) struct StatusMemory {
+    /// The last status that was derived.
+    pub(super) last: Option<PodStatus>,
+    pub(super) start_failures: StartFailures,
+    /// The mirror pod shows the end of an earlier pod of the same UID.
+    pub(super) ignores_mirror: bool,
+}
+
+/// What a job is given for the pod's status.
+pub(super) struct StatusOrder {
+    pub(super) qos_class: &'static str,
+    /// Why the pod has to fail, if it has to.
+    pub(super) eviction: Option<Eviction>,
+    /// Why the pod does not get the resources that it asks for by now.
+    pub(super) resize: Option<PodCondition>,
+    pub(super) progress: mpsc::Sender<Progress>,
+}
+
+pub(super) struct StatusPublisher {
+    context: Arc<JobContext>,
+    pub(super) memory: StatusMemory,
+    order: StatusOrder,
+    published_at: Moment,
+    probe_results: ProbeResults,
+}
+
+impl StatusPublisher {
+    pub(super) fn new(context: Arc<JobContext>, memory: StatusMemory, order: StatusOrder) -> Self {
+        Self {
+            context,
+            memory,
+            order,
+            published_at: Moment::default(),
+            probe_results: ProbeResults::default(),
+        }
+    }
+
+    /// When the status was last derived.
+    pub(super) fn published_at(&self) -> Moment {
+        self.published_at
+    }
+
+    /// What the probes found when the status was last derived.
+    pub(super) fn probe_results(&self) -> &ProbeResults {
+        &self.probe_results
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.memory.last.is_some()
+    }
+
+    /// Whether the last status shows a restart of all containers.
+    pub(super) fn is_restarting_all(&self) -> bool {
+        let last = self.memory.last.as_ref();
+        let all = last
+            .and_then(|status| status.conditions.as_deref())
+            .unwrap_or_default();
+        let restarting = find_condition(all, conditions::ALL_CONTAINERS_RESTARTING);
+        restarting.is_some_and(|condition| condition.status == "True")
+    }
+
+    /// Containers that do not start again, though the runtime knows nothing of their end.
+    pub(super) fn ended(&self, observation: &PodObservation) -> BTreeSet<String> {
+        let gates = self.context.agent.settings.status_gates.restart;
+        ended_for_good(&self.context.pod, self.memory.last.as_ref(), observation, gates)
+    }
+
+    /// Shows why containers of the plan wait for their backoff.
+    pub(super) fn note_waits(&mut self, plan: &Plan) {
+        for wait in plan.waits() {
+            let (name, WaitReason::CrashLoopBackOff { message, .. }) = (&wait.name, &wait.reason) else {
+                continue;
+            };
+            let failure = StartFailure {
+                reason: "CrashLoopBackOff".to_owned(),
+                message: message.clone(),
+            };
+            let known = self.memory.start_failures.insert(name.clone(), failure.clone());
+            if known.as_ref() != Some(&failure) {
+                let text = format!(
+                    "Back-off restarting failed container {name} in pod {}",
+                    pod_text(&self.context.pod)
+                );
+                self.context
+                    .record(PodEvent::warning("BackOff", text).of_container(name));
+            }
+        }
+    }
+
+    /// Shows in all containers what the node has no provider for.
+    pub(super) fn note_missing(&mut self, message: &str) {
+        let failure = StartFailure {
+            reason: creation_reason(&self.context.pod).to_owned(),
+            message: message.to_owned(),
+        };
+        if let Some(spec) = &self.context.pod.spec {
+            let init = spec.init_containers.iter().flatten().chain(&spec.containers);
+            let ephemeral = spec.ephemeral_containers.iter().flatten();
+            for name in init.map(|one| &one.name).chain(ephemeral.map(|one| &one.name)) {
+                self.memory.start_failures.insert(name.clone(), failure.clone());
+            }
+        }
+    }
+
+    /// Remembers why the container waits.
+    pub(super) fn note_failure(&mut self, name: &str, failure: StartFailure) {
+        let StartFailure { reason, message } = &failure;
+        self.context
+            .waits
+            .failed(format!("container {name}: {reason}: {message}"));
+        self.memory.start_failures.insert(name.to_owned(), failure);
+    }
+
+    pub(super) fn note_started(&mut self, name: &str) {
+        self.memory.start_failures.remove(name);
+    }
+
+    /// The pod ends as failed from now on.
+    pub(super) fn fail_pod(&mut self, eviction: Eviction) {
+        self.order.eviction = Some(eviction);
+    }
+
+    /// Derives the status and publishes what is new. The result is the pod's phase.
+    pub(super) async fn publish(&mut self, observation: &PodObservation, host: &PodHost) -> Option<Phase> {
+        self.derive_and_publish(observation, host, false).await
+    }
+
+    /// The same for a pod of which nothing starts again.
+    pub(super) async fn publish_ended(&mut self, observation: &PodObservation, host: &PodHost) {
+        self.derive_and_publish(observation, host, true).await;
+    }
+
+    async fn derive_and_publish(
+        &mut self,
+        observation: &PodObservation,
+        host: &PodHost,
+        terminal: bool,
+    ) -> Option<Phase> {
+        // A container that has ended waits for nothing.
+        let ended = self.ended(observation);
+        self.memory.start_failures.retain(|name, _| !ended.contains(name));
+        let probes = self.read_probes(observation, terminal);
+        let derived = self.derive(observation, host, &probes, terminal);
+        let context = &self.context;
+        let ports = context.ports();
+        self.memory.ignores_mirror |= derived.ignores_mirror;
+        self.count_ends(&derived.terminations);
+        for refusal in derived.refused {
+            tracing::warn!(%refusal, "A change of the pod's status was refused");
+            context.note(refusal.to_string());
+            ports.metrics.refused_statuses.inc();
+        }
+        ports.probes.probe_now(&context.uid, &derived.probe_now);
+        self.published_at = ports.clock.moment();
+        if derived.changed || self.memory.last.is_none() {
+            self.send(derived.status.clone()).await;
+        }
+        self.memory.last = Some(derived.status);
+        derived.phase
+    }
+
+    fn derive(
+        &self,
+        observation: &PodObservation,
+        host: &PodHost,
+        probes: &Probes,
+        terminal: bool,
+    ) -> Derived {
+        let context = &self.context;
+        let settings = &context.agent.settings;
+        let last = self.memory.last.as_ref();
         let (no_devices, no_images) = (BTreeMap::new(), BTreeMap::new());
         let resources = if settings.status_gates.pod_level_resources {
-            pod_resources(&self.pod, self.work.status.as_ref(), &settings.node)
+            pod_resources(&context.pod, last, &settings.node)
         } else {
             PodResources::default()
         };
-        let mirror = self.mirror_status();
         // Without an API server upstream shows no addresses of the node either.
-        let has_api = self.shared.ports.api.is_some();
-        let host_ips = if has_api { self.host_ips() } else { Vec::new() };
+        let has_api = context.ports().api.is_some();
+        let host_ips = if has_api { context.host_ips() } else { Vec::new() };
         self.check_host_ip_family(&host_ips);
-        let mut inputs = StatusInputs {
-            pod: &self.pod,
+        derive_status(&StatusInputs {
+            pod: &context.pod,
             observation,
-            previous: self.work.status.as_ref(),
-            mirror: mirror.as_ref(),
-            terminal: ended,
-            eviction: self.eviction.as_ref(),
-            start_failures: &self.work.start_failures,
-            probes: &probes,
-            resize_conditions: self.resize.as_slice(),
-            qos_class: self.qos_class,
+            previous: last,
+            mirror: self.mirror_status().as_ref(),
+            terminal,
+            eviction: self.order.eviction.as_ref(),
+            start_failures: &self.memory.start_failures,
+            probes,
+            resize_conditions: self.order.resize.as_slice(),
+            qos_class: self.order.qos_class,
             pod_resources: &resources,
             allocated_resources_status: &no_devices,
             image_volume_references: &no_images,
             runtime: RuntimeFacts {
                 name: &settings.runtime_name,
-                recursive_read_only: self.supports_recursive_read_only(),
+                recursive_read_only: host.supports_recursive_read_only(),
             },
             node: NodeFacts {
                 host_ips: &host_ips,
                 prefers_ipv6: settings.node.node_ips.first().is_some_and(IpAddr::is_ipv6),
             },
             gates: settings.status_gates,
-            now: self.now(),
-        };
-        let mut derived = derive_status(&inputs);
-        if is_dropped(&derived) && self.work.status.is_none() && inputs.mirror.is_some() {
-            // The API server shows ends that the runtime does not: of another pod of this identity, as upstream has it.
-            self.work.is_reborn = true;
-            inputs.mirror = None;
-            derived = derive_status(&inputs);
-        }
-        if is_dropped(&derived) {
-            // What was an end for good is none when the runtime shows a successor, as of init containers in a new sandbox.
-            let previous = self.without_replaced_ends(observation);
-            derived = derive_status(&StatusInputs {
-                previous: previous.as_ref(),
-                ..inputs
-            });
-        }
-        // A status that was dropped still says how the pod is; what is kept may be from before its last restart.
-        let was_dropped = is_dropped(&derived);
-        let Derived {
-            status,
-            changed,
-            refused,
-            terminations,
-            probe_now,
-        } = derived;
-        let phase = if was_dropped {
-            phase_of(&generate_status(&inputs).status)
-        } else {
-            phase_of(&status)
-        };
-        self.count_ends(&terminations);
-        for refusal in refused {
-            tracing::warn!(pod = %self.uid, %refusal, "A change of the pod's status was dropped");
-            self.recorder.note(self.now(), refusal.to_string());
-            self.shared.ports.metrics.refused_statuses.inc();
-        }
-        self.shared.ports.probes.probe_now(&self.uid, &probe_now);
-        self.published_at = self.shared.ports.clock.moment();
-        if changed || self.work.status.is_none() {
-            self.tell(status.clone()).await;
-        }
-        self.work.status = Some(status);
-        phase
+            now: context.now(),
+        })
     }
 
-    /// A node whose addresses have another family than before is most often one whose cloud provider sees it otherwise.
+    /// Gives the prober the pod as it is now and reads its results, which the next plan depends on too. Probes of a pod that has
+    /// ended have no results.
+    fn read_probes(&mut self, observation: &PodObservation, has_ended: bool) -> Probes {
+        let context = &self.context;
+        let reading = if has_ended {
+            ProbeReading::default()
+        } else {
+            let ip = context.pod_address(&observation.ips).unwrap_or_default();
+            let mirror = self.mirror_status();
+            let known = mirror.as_ref().or(context.pod.status.as_ref());
+            context.ports().probes.show(ProbedPod {
+                pod: &context.pod,
+                observation,
+                ip: &ip,
+                last_status: self.memory.last.as_ref().or(known),
+            })
+        };
+        self.probe_results = reading.results.clone();
+        Probes {
+            results: reading.results,
+            startup: reading.startup,
+            readiness: reading.readiness,
+            agent_started_at: context.agent.started_at,
+        }
+    }
+
+    /// A node whose addresses have another family than before is most often one whose cloud provider selects another address.
     fn check_host_ip_family(&self, host_ips: &[IpAddr]) {
-        let shown = self.work.status.as_ref().or(self.pod.status.as_ref());
+        let shown = self.memory.last.as_ref().or(self.context.pod.status.as_ref());
         let before = shown.and_then(|status| status.host_ip.as_deref()?.parse::<IpAddr>().ok());
         let (Some(before), Some(now)) = (before, host_ips.first()) else {
             return;
@@ -125,102 +276,55 @@ impl PodJob {
             family(&before),
             family(now)
         );
-        self.record(PodEvent::warning("HostIPsIPFamilyMismatch", message));
+        self.context
+            .record(PodEvent::warning("HostIPsIPFamilyMismatch", message));
     }
 
     fn count_ends(&self, ends: &[Termination]) {
         for end in ends {
             let code = end.exit_code.to_string();
             let labels = [container_type(end.kind), code.as_str(), end.reason.as_str()];
-            let counter = &self.shared.ports.metrics.starts.container_ends;
+            let counter = &self.context.ports().metrics.starts.container_ends;
             counter.with_label_values(&labels).inc();
         }
     }
 
     /// What the API server shows of a static pod.
-    pub(super) fn mirror_status(&self) -> Option<PodStatus> {
-        if self.work.is_reborn {
+    fn mirror_status(&self) -> Option<PodStatus> {
+        if self.memory.ignores_mirror {
             return None;
         }
-        let mirrors = self.shared.mirrors.borrow();
-        mirrors
-            .mirror_of(&self.uid)
-            .and_then(|mirror| mirror.status.clone())
+        let mirrors = self.context.agent.mirrors.borrow();
+        let mirror = mirrors.mirror_of(&self.context.uid);
+        mirror.and_then(|mirror| mirror.status.clone())
     }
 
-    /// The last word: what has no known end has failed.
-    pub(super) async fn publish_end(&mut self) {
-        let last = self.work.status.as_ref();
+    /// Publishes the final status: containers without a known end have failed.
+    pub(super) async fn publish_final(&mut self) {
+        let context = &self.context;
+        let last = self.memory.last.as_ref();
         let settling = Settling {
-            pod: &self.pod,
-            base: StatusBase::of(&self.pod, last, self.mirror_status().as_ref()),
+            pod: &context.pod,
+            base: StatusBase::of(&context.pod, last, self.mirror_status().as_ref()),
             force: true,
-            gates: self.shared.settings.status_gates,
-            now: self.now(),
+            gates: context.agent.settings.status_gates,
+            now: context.now(),
         };
-        let settled = settle(&settling, finished_status(&self.pod, last));
+        let settled = settle(&settling, finished_status(&context.pod, last));
         self.count_ends(&settled.terminations);
         let status = settled.status;
         if last != Some(&status) {
-            self.tell(status.clone()).await;
-            self.work.status = Some(status);
+            self.send(status.clone()).await;
+            self.memory.last = Some(status);
         }
     }
 
-    /// The last status, in which the ends of containers that have a successor are history.
-    fn without_replaced_ends(&self, observation: &PodObservation) -> Option<PodStatus> {
-        let mut status = self.work.status.clone()?;
-        let lists = [
-            &mut status.init_container_statuses,
-            &mut status.container_statuses,
-        ];
-        for container in lists.into_iter().flatten().flatten() {
-            let has_ended = container
-                .state
-                .as_ref()
-                .is_some_and(|state| state.terminated.is_some());
-            let newest = observation.newest_container(&container.name);
-            let newest = newest.map(|newest| newest.id.with_runtime(&self.shared.settings.runtime_name));
-            if has_ended && newest.is_some() && newest != container.container_id {
-                container.last_state = container.state.take();
-            }
-        }
-        Some(status)
-    }
-
-    /// Whether a regular container ended for good and the runtime has lost all trace of it.
-    pub(super) fn is_over(&self, name: &str, observation: &PodObservation) -> bool {
-        let known = self.work.status.as_ref();
-        let (Some(spec), Some(status)) = (&self.pod.spec, known) else {
-            return false;
-        };
-        let mut containers = spec.containers.iter();
-        let mut statuses = status.container_statuses.iter().flatten();
-        let (Some(container), Some(last)) = (
-            containers.find(|one| one.name == name),
-            statuses.find(|one| one.name == name),
-        ) else {
-            return false;
-        };
-        let gates = self.shared.settings.status_gates.restart;
-        let end = last.state.as_ref().and_then(|state| state.terminated.as_ref());
-        end.is_some_and(|end| !restarts_after_exit(container, spec, end.exit_code, gates))
-            && observation.newest_container(name).is_none()
-    }
-
-    /// Hands the status to whoever shows it.
-    async fn tell(&self, status: PodStatus) {
+    async fn send(&self, status: PodStatus) {
         let progress = Progress {
-            uid: self.uid.clone(),
+            uid: self.context.uid.clone(),
             status: Arc::new(status),
         };
-        // Nobody listens any more when the agent ends.
-        let _ = self.progress.send(progress).await;
+        // The receiver is gone only when the agent ends.
+        let _ = self.order.progress.send(progress).await;
     }
-}
-
-/// Whether the new status was given up for a container's sake.
-fn is_dropped(derived: &Derived) -> bool {
-    let mut refused = derived.refused.iter();
-    refused.any(|refusal| matches!(refusal, Refusal::Container { .. }))
 }

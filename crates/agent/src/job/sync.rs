@@ -1,304 +1,411 @@
-//! Bringing a pod to what it should be: look, plan, execute, and look again.
+//! Bringing a pod to what it should be: look, publish the status, plan, execute, and look again.
+//!
+//! Executes plans in their order and makes no choices of its own: what is done, and what is not, is in the plan. Every executed
+//! plan is in the flight record.
 
+use futures_util::future::FutureExt as _;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+use rubelet_lifecycle::configuration::{Provider, Unsupported, unprovided};
 use rubelet_lifecycle::plan::{
-    Action, KillContainer, OnFailure, Plan, PlanInput, RemoveReason, Wait, WaitReason, plan_containers,
-    pod_text,
+    Action, Block, Missing, OnFailure, Plan, PlanInput, PodPlanFacts, PodPlanInput, PrepareReason,
+    RemoveReason, StartContainer, plan_pod,
 };
 use rubelet_lifecycle::pod_state::{Outcome, Retry};
-use rubelet_lifecycle::restart::{RestartPolicy, effective_policy, is_sidecar};
-use rubelet_lifecycle::status::{Eviction, Phase, StartFailure, conditions, find_condition};
-use rubelet_model::observation::{ContainerKind, PodObservation};
+use rubelet_lifecycle::status::Phase;
+use rubelet_model::observation::{ContainerId, PodObservation};
 use rubelet_ports::PodEvent;
 
-use super::container::PresentImages;
-use super::hooks::is_on_node;
-use super::sandbox::ActiveSandbox;
-use super::volumes::needs_volumes;
-use super::{PodJob, Stop};
+use super::container_start::{ContainerStart, StartError, remove_container};
+use super::context::{Interrupted, JobContext};
+use super::images::{PresentImages, container_of, present_images};
+use super::permit::StartPermit;
+use super::sandbox::{ActiveSandbox, SandboxStart, remove_sandbox};
+use super::{IN_FLIGHT_LOOK, PodJob};
+use crate::garbage::remove_logs;
 use crate::recorder::Planned;
 use crate::runtime_health;
 
 /// Rounds of one job. A pod that needs more is looked at again later, so that no mistake can make a job spin.
 const MAX_ROUNDS: usize = 64;
 
-impl PodJob {
-    pub(super) async fn sync(&mut self) -> Result<Outcome, Stop> {
-        self.hold_cgroup();
-        self.register_objects();
-        self.runtime_is_ready().await?;
-        self.find_mount_handler().await?;
-        if self.work.is_new_incarnation {
-            self.forget_incarnation().await?;
-            self.work.has_place = false;
-            self.work.is_new_incarnation = false;
+/// What follows an executed plan.
+enum Next {
+    /// Something changed: look and plan again.
+    Look,
+    /// Something was found out: plan again from the same observation.
+    Plan,
+    /// A fresh look confirms the plan, or not.
+    Confirm,
+    /// Something failed and is tried again; the status shows it first.
+    Retry(Retry),
+    /// The job is over.
+    Done(Outcome),
+}
+
+pub(super) async fn sync(job: &mut PodJob) -> Result<Outcome, Interrupted> {
+    let context = Arc::clone(&job.context);
+    job.host.register();
+    context.runtime_is_ready().await?;
+    job.host.find_mount_handler().await?;
+    if job.is_readded {
+        let observation = context.look().await?;
+        let plan = plan(job, &observation, None, false);
+        execute(job, &observation, &plan).boxed().await?;
+        job.host.forget_prepared();
+        job.is_readded = false;
+    }
+    let mut executed = None;
+    let mut is_confirmed = false;
+    for _ in 0..MAX_ROUNDS {
+        context.check_cancelled()?;
+        let observation = context.look().await?;
+        // The plan depends on the restart of all containers that the status shows.
+        let phase = job.status.publish(&observation, &job.host).await;
+        if phase.is_some_and(Phase::is_terminal) {
+            return Ok(Outcome::Terminal);
         }
-        let mut last_plan = None;
-        let mut is_sure = false;
-        for _ in 0..MAX_ROUNDS {
-            self.check_cancelled()?;
-            let observation = self.look().await?;
-            // The plan depends on what the status says about a restart of all containers.
-            let phase = self.publish(&observation, false).await;
-            if phase.is_some_and(Phase::is_terminal) {
-                return Ok(Outcome::Terminal);
+        let mut next = Next::Plan;
+        while matches!(next, Next::Plan) {
+            let plan = plan(job, &observation, executed.as_ref(), is_confirmed);
+            next = execute(job, &observation, &plan).boxed().await?;
+            if matches!(next, Next::Look) {
+                executed = Some(plan);
             }
-            if self.leave_lost_cgroup(&observation).await? {
-                continue;
+        }
+        match next {
+            Next::Look | Next::Plan => {}
+            Next::Confirm => {
+                is_confirmed = true;
+                context.acted();
             }
-            let plan = self.plan(&observation);
-            if plan.kills_for_probes() && !std::mem::replace(&mut is_sure, true) {
-                // Probes fail also where nobody is left to answer. A container that has ended must not be taken for one that was
-                // killed and is to run again, or is not, so that nothing but a fresh look will do.
-                self.work.acted_at = self.ports().clock.moment();
-                continue;
+            Next::Retry(retry) => {
+                let observation = context.look().await?;
+                job.status.publish(&observation, &job.host).await;
+                return Err(Interrupted::Failed(retry));
             }
-            let mut retry = self.note_waits(&plan);
-            if retry.is_some() {
-                self.publish(&observation, false).await;
+            Next::Done(outcome) => return Ok(outcome),
+        }
+    }
+    Err(context.fail("the pod does not come to rest", Retry::Later))
+}
+
+/// Collects what the plan depends on, plans, and records the plan.
+fn plan(
+    job: &PodJob,
+    observation: &Arc<PodObservation>,
+    previous: Option<&Plan>,
+    is_confirmed: bool,
+) -> Plan {
+    let context = &job.context;
+    let now = context.now();
+    let facts = PodPlanFacts {
+        host: job.host.facts(),
+        is_readded: job.is_readded,
+        is_confirmed,
+        ended: job.status.ended(observation),
+        missing: missing_providers(context),
+        network_problem: runtime_health::network_problem(&context.agent.health),
+    };
+    let input = PlanInput {
+        pod: &context.pod,
+        observation,
+        probes: job.status.probe_results(),
+        backoff: &job.containers.backoff,
+        gates: context.agent.settings.status_gates.restart,
+        restarting_all: job.status.is_restarting_all(),
+        resized: &BTreeSet::new(),
+        now,
+    };
+    let plan = plan_pod(&PodPlanInput {
+        containers: input,
+        facts: &facts,
+        previous,
+    });
+    context.recorder.plan(&Planned {
+        pod: &context.pod,
+        observation,
+        input: &input,
+        facts: &facts,
+        plan: &plan,
+    });
+    plan
+}
+
+/// What the pod uses and this node has no provider for. Devices are what its containers had from another kubelet: admission
+/// rejects a new pod that asks for them.
+fn missing_providers(context: &JobContext) -> Vec<Missing> {
+    let settings = &context.agent.settings;
+    let spec = context.pod.spec.iter();
+    let containers = spec.flat_map(|spec| spec.containers.iter().enumerate());
+    let limits = containers.flat_map(|(index, container)| {
+        let limits = container.resources.iter().filter_map(|all| all.limits.as_ref());
+        let wanted = limits.flatten().filter(|(_, amount)| amount.0 != "0");
+        wanted.map(move |(name, _)| (index, name))
+    });
+    let devices = limits.filter(|(_, name)| settings.admission.lacks_devices(name));
+    let devices = devices.map(|(index, name)| Unsupported {
+        field: format!("spec.containers[{index}].resources.limits[{name}]"),
+        reason: "no device plugin has registered this resource",
+        provider: Some(Provider::DevicePlugin),
+    });
+    let all = unprovided(&context.pod, &settings.node)
+        .into_iter()
+        .chain(devices);
+    all.map(|one| Missing {
+        text: one.to_string(),
+        is_claim: one.provider == Some(Provider::ResourceDriver),
+    })
+    .collect()
+}
+
+async fn execute(
+    job: &mut PodJob,
+    observation: &Arc<PodObservation>,
+    plan: &Plan,
+) -> Result<Next, Interrupted> {
+    let context = Arc::clone(&job.context);
+    let mut retry = plan.look_again_at().map(Retry::At);
+    if retry.is_some() {
+        job.status.note_waits(plan);
+        job.status.publish(observation, &job.host).await;
+    }
+    let active = observation.active_sandbox();
+    let mut execution = Execution {
+        job,
+        context: &context,
+        permit: StartPermit::new(&context),
+        observation,
+        sandbox: active.map(|one| ActiveSandbox::new(one.id.clone(), one.attempt, observation.ips.clone())),
+        images_to_find: Some(present_images(&context, plan)),
+        images: PresentImages::new(),
+        is_pod_start_counted: false,
+    };
+    for action in &plan.actions {
+        context.check_cancelled()?;
+        if action.is_for_new_sandbox() {
+            execution.count_pod_start(plan);
+        }
+        // Boxed, as the steps of a container's start are: their futures in one another are too large for the stack of a worker.
+        let done = execution.run(action).boxed().await;
+        if action.is_for_new_sandbox() && matches!(done, Err(Interrupted::Failed(_))) {
+            count_pod_error(&context);
+        }
+        match done? {
+            Done::Next => {}
+            Done::Container(failed) => retry = earliest(retry, failed),
+            Done::Rest(failed) => {
+                retry = earliest(retry, failed);
+                break;
             }
-            if plan.is_quiet() {
-                self.refresh_volumes().await?;
-                return match retry {
-                    Some(retry) => Err(Stop::Failed(retry)),
-                    None => Ok(Outcome::Success),
-                };
+            Done::Plan(next) => return Ok(next),
+        }
+    }
+    Ok(match retry {
+        Some(retry) if plan.is_quiet() => return Err(Interrupted::Failed(retry)),
+        Some(retry) => Next::Retry(retry),
+        None if plan.is_quiet() => Next::Done(Outcome::Success),
+        None => Next::Look,
+    })
+}
+
+/// What an executed action means for the rest of its plan.
+enum Done {
+    Next,
+    /// It failed; the rest goes on.
+    Container(Retry),
+    /// It failed; the rest is not done.
+    Rest(Retry),
+    /// It decides what follows the plan.
+    Plan(Next),
+}
+
+/// A plan in execution.
+struct Execution<'a> {
+    job: &'a mut PodJob,
+    context: &'a JobContext,
+    permit: StartPermit<'a>,
+    observation: &'a Arc<PodObservation>,
+    /// The sandbox that containers are started in.
+    sandbox: Option<ActiveSandbox>,
+    /// Finds out which images are present, while the sandbox is created or before the first start.
+    images_to_find: Option<BoxFuture<'static, PresentImages>>,
+    images: PresentImages,
+    is_pod_start_counted: bool,
+}
+
+impl Execution<'_> {
+    async fn run(&mut self, action: &Action) -> Result<Done, Interrupted> {
+        let job = &mut *self.job;
+        match action {
+            Action::LookAgain { .. } => return Ok(Done::Plan(Next::Confirm)),
+            Action::CheckCgroup => {
+                job.host.check_cgroup().await?;
+                return Ok(Done::Plan(Next::Plan));
             }
-            if last_plan.as_ref() == Some(&plan) {
-                if plan.is_over() {
-                    // Upstream stops it again and again. Its owner can only help it when it is said to have ended.
-                    self.eviction = Some(left_without_sandbox());
-                    self.publish(&observation, false).await;
-                    return Ok(Outcome::Terminal);
+            Action::SetUpVolumes => job.volumes.set_up().await?,
+            Action::RefreshVolumes => job.volumes.refresh().await?,
+            Action::KillPod { stop, .. } => job.stopper.stop_pod(stop).await?,
+            Action::KillContainers(kills) => job.stopper.kill_containers(kills).await?,
+            Action::RemoveContainer { id, name, reason } => self.remove_container(id, name, *reason).await?,
+            Action::RemoveSandbox { id, on_failure } => match remove_sandbox(self.context, id).await {
+                Err(Interrupted::Failed(_)) if *on_failure == OnFailure::Continue => {}
+                removed => removed?,
+            },
+            Action::FindRuntimeHandler { class, .. } => job.host.find_runtime_handler(class).await?,
+            Action::CreateDirectoriesAndCgroup { reason } => {
+                if *reason == PrepareReason::NewSandbox {
+                    self.permit.acquire().await?;
                 }
-                return Err(self.fail("what was done had no effect; it is tried again", Retry::Later));
+                let created = job.host.create_directories_and_cgroup();
+                self.permit.during_host_work(created).await?;
             }
-            self.network_is_ready(&plan)?;
-            if needs_volumes(&plan) {
-                self.provide(&observation).await?;
+            Action::AllocateUserIds { .. } => {
+                let allocated = job.host.allocate_user_ids();
+                self.permit.during_host_work(allocated).await?;
             }
-            retry = earliest(retry, self.execute(&observation, &plan).await?);
-            if let Some(retry) = retry {
-                // What failed shows in the status before the next try.
-                let observation = self.look().await?;
-                self.publish(&observation, false).await;
-                return Err(Stop::Failed(retry));
+            Action::CreateSandbox(change) => {
+                let start = SandboxStart {
+                    context: self.context,
+                    permit: &self.permit,
+                    host: &job.host,
+                    in_flight: &mut job.sandbox_in_flight,
+                    change,
+                };
+                let (sandbox, images) = start.run(self.images_to_find.take()).await?;
+                (self.sandbox, self.images) = (Some(sandbox), images);
             }
-            last_plan = Some(plan);
+            Action::StartContainer(start) => return self.start_container(start).await,
+            Action::Keep { .. } | Action::Wait(_) => {}
+            Action::ShowMissing { message } => {
+                job.status.note_missing(message);
+                job.status.publish(self.observation, &job.host).await;
+            }
+            Action::FailPod(eviction) => {
+                job.status.fail_pod(eviction.clone());
+                job.status.publish(self.observation, &job.host).await;
+                return Ok(Done::Plan(Next::Done(Outcome::Terminal)));
+            }
+            Action::Block(block) => return Err(self.block(block)),
         }
-        Err(self.fail("the pod does not come to rest", Retry::Later))
+        Ok(Done::Next)
     }
 
-    /// Removes what another pod of the same UID has left, so that nothing of it counts as this pod's past.
-    async fn forget_incarnation(&mut self) -> Result<(), Stop> {
-        let observation = self.look().await?;
-        for container in &observation.containers {
-            let reason = RemoveReason::RestartAllContainers;
-            self.remove_container(&observation, &container.id, &container.name, reason)
-                .await?;
+    async fn start_container(&mut self, start: &StartContainer) -> Result<Done, Interrupted> {
+        let (context, job) = (self.context, &mut *self.job);
+        let Some(sandbox) = &mut self.sandbox else {
+            return Err(context.fail("no sandbox to start a container in", Retry::Later));
+        };
+        let Some(container) = container_of(&context.pod, start) else {
+            let problem = format!("the pod has no container {}", start.name);
+            return Err(context.fail(problem, Retry::Later));
+        };
+        if let Some(images) = self.images_to_find.take() {
+            self.images = context.read("a look at the images", images).await?;
         }
-        for sandbox in &observation.sandboxes {
-            self.remove_ended_sandbox(sandbox).await?;
+        let image = self.images.remove(&start.name).flatten();
+        let container_start = ContainerStart {
+            context,
+            permit: &self.permit,
+            memory: &mut job.containers,
+            host: &job.host,
+            volumes: &job.volumes,
+            times: &job.startup,
+            status: &mut job.status,
+            observation: self.observation,
+            sandbox,
+            step: start,
+            container,
+        };
+        let retry = match container_start.run(image).boxed().await {
+            Ok(()) => {
+                job.status.note_started(&start.name);
+                return Ok(Done::Next);
+            }
+            Err(StartError::Job(interrupted)) => return Err(interrupted),
+            Err(StartError::Container { failure, retry }) => {
+                job.status.note_failure(&start.name, failure);
+                retry
+            }
+            Err(StartError::Hook { failure, kill }) => {
+                job.status.note_failure(&start.name, failure);
+                job.stopper.kill_containers(&[*kill]).await?;
+                Retry::At(context.now().plus(IN_FLIGHT_LOOK))
+            }
+        };
+        Ok(match start.on_failure {
+            OnFailure::StopPlan => Done::Rest(retry),
+            OnFailure::Continue => Done::Container(retry),
+        })
+    }
+
+    /// Removes a dead container, and its log unless that is kept.
+    async fn remove_container(
+        &mut self,
+        id: &ContainerId,
+        name: &str,
+        reason: RemoveReason,
+    ) -> Result<(), Interrupted> {
+        let what = format!("the runtime to remove old container {name}");
+        remove_container(self.context, id, what).await?;
+        let mut containers = self.observation.containers.iter();
+        let seen = containers.find(|container| container.id == *id);
+        if let Some(seen) = seen.filter(|_| !reason.keeps_logs()) {
+            let ports = self.context.ports();
+            let log = Path::new(&seen.log_path);
+            // A log that stays is removed with its pod.
+            let _ = remove_logs(ports.file_reader.as_ref(), ports.file_writer.as_ref(), log).await;
         }
         Ok(())
     }
 
-    /// What the runtime has forgotten of a container's end the status still knows: such a container does not run twice.
-    fn plan(&mut self, observation: &Arc<PodObservation>) -> Plan {
-        let now = self.now();
-        let restarting_all = self.work.status.as_ref().is_some_and(|status| {
-            let all = status.conditions.as_deref().unwrap_or_default();
-            find_condition(all, conditions::ALL_CONTAINERS_RESTARTING)
-                .is_some_and(|condition| condition.status == "True")
-        });
-        let mut plan = plan_containers(&PlanInput {
-            pod: &self.pod,
-            observation,
-            probes: &self.probe_results,
-            backoff: &self.work.backoff,
-            gates: self.shared.settings.status_gates.restart,
-            restarting_all,
-            resized: &BTreeSet::new(),
-            now,
-        });
-        self.recorder.plan(&Planned {
-            at: now,
-            pod: &self.pod,
-            observation,
-            probes: &self.probe_results,
-            backoff: &self.work.backoff,
-            restarting_all,
-            plan: &plan,
-        });
-        plan.actions.retain(|action| match action {
-            Action::StartContainer(start) => !self.is_over(&start.name, observation),
-            _ => true,
-        });
-        plan
-    }
-
-    /// Containers that wait for their backoff say so in the status. The answer is when the first one may start.
-    fn note_waits(&mut self, plan: &Plan) -> Option<Retry> {
-        let mut retry = None;
-        for action in &plan.actions {
-            let Action::Wait(Wait {
-                name,
-                reason: WaitReason::CrashLoopBackOff { until, message },
-                ..
-            }) = action
-            else {
-                continue;
-            };
-            retry = earliest(retry, Some(Retry::At(*until)));
-            let failure = StartFailure {
-                reason: "CrashLoopBackOff".to_owned(),
-                message: message.clone(),
-            };
-            let known = self.work.start_failures.insert(name.clone(), failure.clone());
-            if known.as_ref() != Some(&failure) {
-                let text = format!(
-                    "Back-off restarting failed container {name} in pod {}",
-                    pod_text(&self.pod)
-                );
-                self.record(PodEvent::warning("BackOff", text).of_container(name));
-            }
+    fn block(&self, block: &Block) -> Interrupted {
+        let message = block.message();
+        if let Some(reason) = block.event_reason() {
+            self.context.record(PodEvent::warning(reason, message.clone()));
         }
-        retry
+        self.context.fail(message, block.retry())
     }
 
-    /// Only pods on the node's network can start without the pods' network.
-    fn network_is_ready(&self, plan: &Plan) -> Result<(), Stop> {
-        let starts = plan.starts().next().is_some()
-            || plan
-                .actions
-                .iter()
-                .any(|action| matches!(action, Action::CreateSandbox(_)));
-        let on_node = is_on_node(&self.pod);
-        if on_node || !starts {
-            return Ok(());
+    /// Counts the creation of a sandbox, with everything that is made for it, once.
+    fn count_pod_start(&mut self, plan: &Plan) {
+        if std::mem::replace(&mut self.is_pod_start_counted, true) {
+            return;
         }
-        let Some(problem) = runtime_health::network_problem(&self.shared.health) else {
-            return Ok(());
-        };
-        let text = format!("network is not ready: {problem}");
-        self.record(PodEvent::warning("NetworkNotReady", text.clone()));
-        Err(self.fail(text, Retry::NetworkNotReady))
-    }
-
-    /// The answer is when to try again what failed; `None` when everything went well.
-    async fn execute(
-        &mut self,
-        observation: &Arc<PodObservation>,
-        plan: &Plan,
-    ) -> Result<Option<Retry>, Stop> {
-        let mut sandbox = observation
-            .active_sandbox()
-            .map(|active| ActiveSandbox::new(active.id.clone(), active.attempt, observation.ips.clone()));
-        let mut retry = None;
-        let mut permit = None;
-        let mut present = Some(self.present_images(plan));
-        let kills: Vec<(&KillContainer, ContainerKind)> = plan
-            .actions
-            .iter()
-            .filter_map(|action| match action {
-                Action::KillContainer(kill) => Some((kill, self.kind_of(&kill.stop.name))),
-                _ => None,
-            })
-            .collect();
-        self.has_killed = kills.iter().any(|(kill, _)| !self.restarts(&kill.stop.name));
-        let mut images = PresentImages::new();
-        for action in &plan.actions {
-            self.check_cancelled()?;
-            match action {
-                Action::KillPod { stop, .. } => self.stop_pod(stop).await?,
-                Action::KillContainer(first) => {
-                    // All at once, with the first of them.
-                    if kills
-                        .first()
-                        .is_some_and(|(kill, _)| kill.stop.id == first.stop.id)
-                    {
-                        self.kill_containers(&kills).await?;
-                    }
-                }
-                Action::RemoveContainer { id, name, reason } => {
-                    self.remove_container(observation, id, name, *reason).await?;
-                }
-                Action::CreateSandbox(change) => {
-                    // Whether the images are there is asked for while the sandbox is being made.
-                    let ask = present.take();
-                    let created;
-                    (created, images) = self.create_sandbox(change, ask, &mut permit).await?;
-                    sandbox = Some(created);
-                }
-                Action::StartContainer(start) => {
-                    let Some(sandbox) = &mut sandbox else {
-                        return Err(self.fail("no sandbox to start a container in", Retry::Later));
-                    };
-                    if let Some(present) = present.take() {
-                        images = self.read("a look at the images", present).await?;
-                    }
-                    let image = images.remove(&start.name).flatten();
-                    let result = self
-                        .start_container(observation, start, sandbox, image, &mut permit)
-                        .await?;
-                    if let Err(failed) = result {
-                        retry = earliest(retry, Some(failed));
-                        match start.on_failure {
-                            OnFailure::StopPlan => break,
-                            OnFailure::Continue => {}
-                        }
-                    }
-                }
-                Action::Keep { .. } | Action::Wait(_) => {}
-            }
+        let starts = &self.context.ports().metrics.starts;
+        starts.pods.inc();
+        if has_user_namespace(self.context) {
+            starts.pods_with_own_users.inc();
         }
-        drop(permit);
-        Ok(retry)
-    }
-
-    /// Whether a container restarts however it ends.
-    fn restarts(&self, name: &str) -> bool {
-        let Some(spec) = &self.pod.spec else {
-            return true;
-        };
-        let gates = self.shared.settings.status_gates.restart;
-        let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-        let found = containers.find(|container| container.name == name);
-        found.is_none_or(|container| effective_policy(container, spec, gates) == RestartPolicy::Always)
-    }
-
-    pub(super) fn kind_of(&self, name: &str) -> ContainerKind {
-        let Some(spec) = &self.pod.spec else {
-            return ContainerKind::Regular;
-        };
-        match spec.init_containers.iter().flatten().find(|one| one.name == name) {
-            Some(container) if is_sidecar(container) => ContainerKind::Sidecar,
-            Some(_) => ContainerKind::Init,
-            None => ContainerKind::Regular,
+        if plan.sandbox().is_some_and(|change| change.replaces.is_some()) {
+            let text = "Pod sandbox changed, it will be killed and re-created.";
+            self.context.record(PodEvent::normal("SandboxChanged", text));
         }
     }
 }
 
-/// Why a pod ends that has lost its sandbox and may start nothing again.
-fn left_without_sandbox() -> Eviction {
-    Eviction {
-        reason: "SandboxLost".to_owned(),
-        message: "The pod's sandbox is gone, and by its restart policy none of its containers starts again; \
-                  delete the pod or its manifest, and create it anew"
-            .to_owned(),
-        disruption: None,
+fn count_pod_error(context: &JobContext) {
+    let starts = &context.ports().metrics.starts;
+    starts.pod_errors.inc();
+    if has_user_namespace(context) {
+        starts.pod_errors_with_own_users.inc();
     }
+}
+
+fn has_user_namespace(context: &JobContext) -> bool {
+    let spec = context.pod.spec.as_ref();
+    spec.is_some_and(|spec| spec.host_users == Some(false))
 }
 
 /// The try that comes first.
-fn earliest(left: Option<Retry>, right: Option<Retry>) -> Option<Retry> {
-    match (left, right) {
-        (Some(Retry::At(left)), Some(Retry::At(right))) => Some(Retry::At(left.min(right))),
-        (Some(Retry::NetworkNotReady), _) | (_, Some(Retry::NetworkNotReady)) => Some(Retry::NetworkNotReady),
-        (Some(Retry::Later), _) | (_, Some(Retry::Later)) => Some(Retry::Later),
-        (one, None) => one,
-        (None, one) => one,
-    }
+fn earliest(one: Option<Retry>, other: Retry) -> Option<Retry> {
+    Some(match (one, other) {
+        (None, other) => other,
+        (Some(Retry::At(one)), Retry::At(other)) => Retry::At(one.min(other)),
+        (Some(Retry::NetworkNotReady), _) | (_, Retry::NetworkNotReady) => Retry::NetworkNotReady,
+        (Some(Retry::Later), _) | (_, Retry::Later) => Retry::Later,
+    })
 }

@@ -1,4 +1,4 @@
-//! Talking to the observer.
+//! The handle of the observer, and the requests that it sends.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) type TableSizes = Vec<(&'static str, usize)>;
 
 pub(super) type Look = Result<Arc<PodObservation>, RuntimeError>;
+pub(super) type Everything = Result<Vec<Arc<PodObservation>>, RuntimeError>;
 
 pub(super) enum Request {
     /// A look that began at `after` or later.
@@ -20,7 +21,7 @@ pub(super) enum Request {
         after: Moment,
         reply: oneshot::Sender<Look>,
     },
-    /// A job works on the pod and looks for itself: hints about it can wait.
+    /// A job works on the pod and looks itself: hints about the pod can wait.
     Busy {
         uid: PodUid,
     },
@@ -33,11 +34,10 @@ pub(super) enum Request {
     },
     /// Everything, after a new list.
     All {
-        reply: oneshot::Sender<Result<Vec<Arc<PodObservation>>, RuntimeError>>,
+        reply: oneshot::Sender<Everything>,
     },
 }
 
-/// Talks to the observer.
 #[derive(Clone)]
 pub(crate) struct ObserverHandle {
     pub(super) requests: mpsc::Sender<Request>,
@@ -63,7 +63,7 @@ impl ObserverHandle {
         let _ = self.requests.send(Request::Busy { uid: uid.clone() }).await;
     }
 
-    /// The end of what [`Self::busy`] told of. The answer is what is left to wait for when there is no room at once.
+    /// The end of a job that [`Self::busy`] announced. Returns what is left to wait for when the channel is full.
     pub(crate) fn idle(&self, uid: &PodUid) -> Option<BoxFuture<'static, ()>> {
         let request = Request::Idle { uid: uid.clone() };
         match self.requests.try_send(request) {
@@ -75,16 +75,14 @@ impl ObserverHandle {
         }
     }
 
-    pub(crate) async fn all(&self) -> Result<Vec<Arc<PodObservation>>, RuntimeError> {
+    pub(crate) async fn all(&self) -> Everything {
         let (reply, answer) = oneshot::channel();
         if self.requests.send(Request::All { reply }).await.is_err() {
             return Err(gone());
         }
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
-}
 
-impl ObserverHandle {
     /// How many entries each table has; nothing when the observer is gone.
     pub(crate) async fn table_sizes(&self) -> TableSizes {
         let (reply, answer) = oneshot::channel();

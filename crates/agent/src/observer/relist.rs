@@ -1,201 +1,187 @@
-//! Lists of everything that the runtime has: the safety net of the looks at single pods.
+//! When the observer lists everything that the runtime has: the safety net of the looks at single pods.
 //!
-//! Owns when a list is made, what follows from one, and since when none has come. A list says only which pods to look at.
+//! Owns the schedule. Pure: the observer makes the lists.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::FutureExt;
-use rubelet_model::Timestamp;
-use rubelet_model::observation::PodUid;
-use rubelet_ports::{Moment, RuntimeError, RuntimeErrorKind, within};
+use rubelet_ports::Moment;
 
-use super::inspect::{Listed, differs, group_by_pod};
-use super::{Done, Observer, Sighting};
-
-/// How often everything is listed while no stream of events is open.
+/// How often everything is listed while the runtime sends no events, or did not answer the last list.
 pub(super) const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
-/// How often while one is.
+/// How often while it does.
 const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
-/// What a list of everything may take.
-const RELIST_LIMIT: Duration = Duration::from_secs(30);
-/// How long a question about everything waits for pods that are being looked at.
-const ALL_PATIENCE: Duration = Duration::from_secs(5);
 
-impl Observer {
-    pub(super) fn relist_interval(&self) -> Duration {
-        if self.stream_works && self.is_list_fresh {
-            RELIST_WITH_EVENTS
-        } else {
-            RELIST_WITHOUT_EVENTS
-        }
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Idle,
+    Running,
+    /// A list that begins after the one under way is wanted.
+    RunningAndWanted,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LastAnswer {
+    Listed,
+    #[default]
+    FailedOrNone,
+}
+
+/// A list begins now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Begin {
+    /// Since the begin of the list before.
+    pub(super) interval: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct RelistSchedule {
+    progress: Progress,
+    last_answer: LastAnswer,
+    began_at: Option<Moment>,
+    next_at: Moment,
+}
+
+impl RelistSchedule {
+    /// When [`Self::tick`] is due.
+    pub(super) fn next_at(&self) -> Moment {
+        self.next_at
     }
 
-    /// Lists everything as it is from now on.
-    pub(super) fn relist_anew(&mut self) {
-        if self.relisting {
-            self.relist_again = true;
-        } else {
-            self.relist();
-        }
+    pub(super) fn is_running(&self) -> bool {
+        self.progress != Progress::Idle
     }
 
-    pub(super) fn relist(&mut self) {
-        if self.relisting {
-            return;
+    pub(super) fn tick(&mut self, now: Moment, has_events: bool) -> Option<Begin> {
+        let interval = match self.last_answer {
+            LastAnswer::Listed if has_events => RELIST_WITH_EVENTS,
+            LastAnswer::Listed | LastAnswer::FailedOrNone => RELIST_WITHOUT_EVENTS,
+        };
+        self.next_at = now.plus(interval);
+        (!self.is_running()).then(|| self.begin(now))
+    }
+
+    /// Wants a list that begins from now on.
+    pub(super) fn want(&mut self, now: Moment) -> Option<Begin> {
+        if self.is_running() {
+            self.progress = Progress::RunningAndWanted;
+            return None;
         }
-        self.relisting = true;
-        self.count_relist();
-        let ports = self.ports.clone();
-        let list = async move {
-            let (began, began_at) = (ports.clock.moment(), ports.clock.now());
-            let lists = futures_util::future::try_join(
-                ports.runtime_reader.list_pod_sandboxes(None),
-                ports.runtime_reader.list_containers(None),
-            );
-            let result = match within(ports.clock.as_ref(), RELIST_LIMIT, lists).await {
-                Ok(result) => result.map(|(sandboxes, containers)| group_by_pod(sandboxes, containers)),
-                Err(elapsed) => Err(RuntimeError::new(
-                    "list pods",
-                    "",
-                    RuntimeErrorKind::DeadlineExceeded,
-                    &elapsed.to_string(),
-                )),
+        Some(self.begin(now))
+    }
+
+    /// The events have ended: what happened since the last one is not known.
+    pub(super) fn events_lost(&mut self, now: Moment) -> Option<Begin> {
+        self.next_at = now.plus(RELIST_WITHOUT_EVENTS);
+        self.want(now)
+    }
+
+    pub(super) fn succeeded(&mut self, now: Moment) -> Option<Begin> {
+        self.last_answer = LastAnswer::Listed;
+        self.ended(now)
+    }
+
+    /// The next try follows soon, also while there are events.
+    pub(super) fn failed(&mut self, now: Moment) -> Option<Begin> {
+        self.last_answer = LastAnswer::FailedOrNone;
+        self.next_at = now.plus(RELIST_WITHOUT_EVENTS);
+        self.ended(now)
+    }
+
+    fn ended(&mut self, now: Moment) -> Option<Begin> {
+        let is_wanted = std::mem::take(&mut self.progress) == Progress::RunningAndWanted;
+        is_wanted.then(|| self.begin(now))
+    }
+
+    fn begin(&mut self, now: Moment) -> Begin {
+        self.progress = Progress::Running;
+        let interval = self.began_at.replace(now).map(|last| now.since(last));
+        Begin { interval }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Tick { has_events: bool },
+        Want,
+        EventsLost,
+        Succeeded,
+        Failed,
+    }
+    use Step::{EventsLost, Failed, Succeeded, Tick, Want};
+
+    const EVENTS: Step = Tick { has_events: true };
+    const NO_EVENTS: Step = Tick { has_events: false };
+
+    /// Takes each step at its second; the expected list says whether a list begins and when the next tick is due.
+    fn check(steps: &[(u64, Step, bool, u64)]) {
+        let at = |seconds: u64| Moment::from_start(Duration::from_secs(seconds));
+        let mut schedule = RelistSchedule::default();
+        let mut last: Option<u64> = None;
+        for (second, step, begins, next) in steps {
+            let now = at(*second);
+            let begin = match step {
+                Tick { has_events } => schedule.tick(now, *has_events),
+                Want => schedule.want(now),
+                EventsLost => schedule.events_lost(now),
+                Succeeded => schedule.succeeded(now),
+                Failed => schedule.failed(now),
             };
-            let took = ports.clock.moment().since(began);
-            ports.metrics.observer.relists.observe(took.as_secs_f64());
-            Done::Relist {
-                began,
-                began_at,
-                result,
+            let interval = last.map(|last| Duration::from_secs(second - last));
+            let expected = begins.then_some(Begin { interval });
+            assert_eq!(begin, expected, "{second} {step:?}");
+            assert_eq!(schedule.next_at(), at(*next), "{second} {step:?}");
+            if *begins {
+                last = Some(*second);
             }
-        };
-        self.running.push(list.boxed());
-    }
-
-    fn count_relist(&mut self) {
-        let now = self.ports.clock.moment();
-        if let Some(last) = self.relisted_at.replace(now) {
-            let intervals = &self.ports.metrics.observer.relist_intervals;
-            intervals.observe(now.since(last).as_secs_f64());
         }
     }
 
-    /// A list succeeded. Whether the node is healthy depends on when the last of them began.
-    pub(super) fn note_list(&self, began: Moment, began_at: Timestamp) {
-        let metrics = &self.ports.metrics.observer;
-        metrics.last_relist.set(began_at.unix_seconds());
-        let nanos = began.since(Moment::default()).as_nanos();
-        // Zero means that there was none yet.
-        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX).max(1);
-        self.last_list.store(nanos, Ordering::Relaxed);
+    #[test]
+    fn lists_are_rare_with_events_and_a_good_answer() {
+        check(&[
+            (0, EVENTS, true, 1),
+            (0, Succeeded, false, 1),
+            (1, NO_EVENTS, true, 2),
+            (1, Succeeded, false, 2),
+            (2, EVENTS, true, 12),
+            (2, Failed, false, 3),
+            (3, EVENTS, true, 4),
+            (3, Succeeded, false, 4),
+            (4, EVENTS, true, 14),
+        ]);
     }
 
-    pub(super) async fn relisted(
-        &mut self,
-        began: Moment,
-        result: Result<BTreeMap<PodUid, Listed>, RuntimeError>,
-    ) {
-        let pods = match result {
-            Ok(pods) => pods,
-            Err(error) => {
-                for waiter in self.all_waiters.drain(..) {
-                    let _ = waiter.send(Err(error.clone()));
-                }
-                tracing::debug!(%error, "The runtime does not list its pods");
-                self.is_list_fresh = false;
-                self.is_tick_stale = true;
-                return;
-            }
-        };
-        self.is_list_fresh = true;
-        let first = self.listed_at.is_none();
-        self.listed_at = Some(began);
-        if first {
-            self.tell_living(&pods).await;
-        } else {
-            // They were never observed, so that no end of theirs would be noticed.
-            let gone: Vec<PodUid> = self
-                .owed
-                .keys()
-                .filter(|uid| !pods.contains_key(uid))
-                .cloned()
-                .collect();
-            gone.into_iter().for_each(|uid| self.look_or_remember(uid, began));
-        }
-        if !self.all_waiters.is_empty() {
-            let clock = Arc::clone(&self.ports.clock);
-            let patience = async move { clock.sleep(ALL_PATIENCE).await };
-            self.running
-                .push(patience.map(|()| Done::AllPatienceOver).boxed());
-        }
-        let mut changed: Vec<PodUid> = pods
-            .iter()
-            .filter(|(uid, listed)| {
-                self.pods
-                    .get(uid)
-                    .is_none_or(|entry| entry.looked_at < began && differs(listed, &entry.observation))
-            })
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        let vanished = self.pods.iter().filter(|(uid, entry)| {
-            entry.looked_at < began && !pods.contains_key(uid) && !entry.observation.is_empty()
-        });
-        changed.extend(vanished.map(|(uid, _)| uid.clone()));
-        for uid in changed {
-            if first {
-                self.first_looks.insert(uid.clone());
-            }
-            self.look_or_remember(uid, began);
-        }
+    #[test]
+    fn one_list_at_a_time_and_one_more_when_wanted() {
+        check(&[
+            (0, NO_EVENTS, true, 1),
+            (1, NO_EVENTS, false, 2),
+            (1, Want, false, 2),
+            (1, Want, false, 2),
+            (2, NO_EVENTS, false, 3),
+            (2, Succeeded, true, 3),
+            (2, Succeeded, false, 3),
+            (2, Want, true, 3),
+            (2, Want, false, 3),
+            (2, Failed, true, 3),
+        ]);
     }
 
-    /// Who holds which name must not wait for a look that may hang.
-    async fn tell_living(&mut self, pods: &BTreeMap<PodUid, Listed>) {
-        let living: Vec<(String, String, PodUid)> = pods
-            .iter()
-            .filter(|(_, listed)| listed.lives())
-            .map(|(uid, listed)| (listed.name.clone(), listed.namespace.clone(), uid.clone()))
-            .collect();
-        let owed = living.iter().cloned();
-        self.owed
-            .extend(owed.map(|(name, namespace, uid)| (uid, (name, namespace))));
-        let _ = self
-            .sightings
-            .send(Sighting::Living {
-                living,
-                listed: pods.keys().cloned().collect(),
-            })
-            .await;
-    }
-
-    pub(super) async fn tell_first_list(&mut self) {
-        if self.listed_at.is_some() && !self.first_list_told && self.first_looks.is_empty() {
-            self.first_list_told = true;
-            let _ = self.sightings.send(Sighting::FirstListDone).await;
-        }
-    }
-
-    pub(super) fn answer_all(&mut self) {
-        if !self.relisting && self.queue.is_empty() && self.looking.is_empty() {
-            self.answer_all_now();
-        }
-    }
-
-    pub(super) fn answer_all_now(&mut self) {
-        if self.all_waiters.is_empty() {
-            return;
-        }
-        let all: Vec<_> = self
-            .pods
-            .values()
-            .map(|entry| Arc::clone(&entry.observation))
-            .filter(|observation| !observation.is_empty())
-            .collect();
-        for waiter in self.all_waiters.drain(..) {
-            let _ = waiter.send(Ok(all.clone()));
-        }
+    #[test]
+    fn lost_events_bring_a_list_at_once_and_the_next_one_soon() {
+        check(&[
+            (0, EVENTS, true, 1),
+            (0, Succeeded, false, 1),
+            (1, EVENTS, true, 11),
+            (1, Succeeded, false, 11),
+            (5, EventsLost, true, 6),
+            (5, EventsLost, false, 6),
+            (6, Succeeded, true, 6),
+        ]);
     }
 }

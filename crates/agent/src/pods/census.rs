@@ -1,58 +1,70 @@
-//! Counting what there is, for the metrics.
+//! Counts what there is, for the metrics.
 
 use rubelet_lifecycle::pod_state::{PodFacts, PodState};
-use rubelet_model::observation::{ContainerState, SandboxObservation};
+use rubelet_lifecycle::standing::Standing;
+use rubelet_model::observation::{ContainerState, PodObservation, SandboxObservation};
 
-use super::Pods;
+use super::records::{PodRecord, Records};
 use crate::metrics::{Census, static_label};
 
-impl Pods {
-    pub(super) fn census(&self) -> Census {
-        let mut census = Census {
-            mirrors: self.shared.mirrors.borrow().count(),
-            ..Census::default()
-        };
-        for seen in self.seen.values() {
-            census.running_pods += usize::from(seen.sandboxes.iter().any(SandboxObservation::is_ready));
-            for container in &seen.containers {
-                let state = match container.state {
-                    ContainerState::Created => "created",
-                    ContainerState::Running { .. } => "running",
-                    ContainerState::Exited(_) => "exited",
-                    ContainerState::Unknown { .. } => "unknown",
-                };
-                *census.containers.entry(state).or_default() += 1;
-            }
+pub(super) fn take(records: &Records, mirrors: usize) -> Census {
+    let mut census = Census {
+        mirrors,
+        ..Census::default()
+    };
+    for (_, record) in records.iter() {
+        if let Some(seen) = record.seen() {
+            count_seen(&mut census, seen);
         }
-        for (uid, pod) in &self.desired {
-            let is_static = PodFacts::of(pod).is_static;
-            *census.desired.entry(is_static).or_default() += 1;
-            let entry = self.pods.get(uid);
-            let has_place =
-                entry.is_none_or(|entry| entry.state.may_run() || entry.state == PodState::Absent);
-            if has_place && !self.admission.refused.contains_key(uid) {
-                *census.active.entry(is_static).or_default() += 1;
-            }
-            let spec = pod.spec.as_ref();
-            let ephemeral = spec.and_then(|spec| spec.ephemeral_containers.as_ref());
-            census.ephemeral_containers += ephemeral.map_or(0, Vec::len);
-        }
-        for (uid, entry) in &self.pods {
-            let lifecycle = match entry.state {
-                PodState::Absent | PodState::Waiting { .. } | PodState::Syncing { .. } => "sync",
-                PodState::Terminating { .. } => "terminating",
-                PodState::Terminated { .. } | PodState::Finished { .. } => "terminated",
-            };
-            let is_static = static_label(PodFacts::of(&entry.pod).is_static);
-            let (config, is_static) = if self.desired.contains_key(uid) {
-                ("desired", is_static)
-            } else if entry.pod.spec.is_some() {
-                ("orphan", is_static)
-            } else {
-                ("runtime_only", "unknown")
-            };
-            *census.working.entry((lifecycle, config, is_static)).or_default() += 1;
-        }
-        census
+        count_desired(&mut census, record);
+        count_working(&mut census, record);
     }
+    census
+}
+
+fn count_seen(census: &mut Census, seen: &PodObservation) {
+    census.running_pods += usize::from(seen.sandboxes.iter().any(SandboxObservation::is_ready));
+    for container in &seen.containers {
+        let state = match container.state {
+            ContainerState::Created => "created",
+            ContainerState::Running { .. } => "running",
+            ContainerState::Exited(_) => "exited",
+            ContainerState::Unknown { .. } => "unknown",
+        };
+        *census.containers.entry(state).or_default() += 1;
+    }
+}
+
+fn count_desired(census: &mut Census, record: &PodRecord) {
+    let Some(pod) = record.desired() else { return };
+    let is_static = PodFacts::of(pod).is_static;
+    *census.desired.entry(is_static).or_default() += 1;
+    let is_active = match record.standing() {
+        Standing::Managed(state) => state.may_run() || *state == PodState::Absent,
+        standing => standing.rejection().is_none(),
+    };
+    if is_active {
+        *census.active.entry(is_static).or_default() += 1;
+    }
+    let spec = pod.spec.as_ref();
+    let ephemeral = spec.and_then(|spec| spec.ephemeral_containers.as_ref());
+    census.ephemeral_containers += ephemeral.map_or(0, Vec::len);
+}
+
+fn count_working(census: &mut Census, record: &PodRecord) {
+    let Some(worker) = record.worker() else { return };
+    let lifecycle = match record.standing().life() {
+        PodState::Absent | PodState::Waiting { .. } | PodState::Syncing { .. } => "sync",
+        PodState::Terminating { .. } => "terminating",
+        PodState::Terminated { .. } | PodState::Finished { .. } => "terminated",
+    };
+    let is_static = static_label(PodFacts::of(worker.pod()).is_static);
+    let (config, is_static) = if record.desired().is_some() {
+        ("desired", is_static)
+    } else if worker.pod().spec.is_some() {
+        ("orphan", is_static)
+    } else {
+        ("runtime_only", "unknown")
+    };
+    *census.working.entry((lifecycle, config, is_static)).or_default() += 1;
 }

@@ -9,8 +9,14 @@ use rubelet_model::Timestamp;
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
 use rubelet_model::message::{MAX_WAIT_BYTES, bound};
 
-use super::Pods;
-use super::entry::Entry;
+use super::AgentContext;
+use super::admission::Admission;
+use super::garbage::Garbage;
+use super::records::Records;
+use super::startup::Startup;
+use super::static_names::Names;
+use super::unreadable_manifests::UnreadableManifests;
+use super::worker::{Worker, uid_of};
 
 pub(super) fn is_ready(status: &PodStatus) -> bool {
     let conditions = status.conditions.as_deref().unwrap_or_default();
@@ -26,21 +32,34 @@ fn all(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     lists.into_iter().flatten().flatten()
 }
 
-impl Pods {
+/// What an explanation is made from.
+pub(super) struct Explainer<'a> {
+    pub(super) context: &'a AgentContext,
+    pub(super) records: &'a Records,
+    pub(super) admission: &'a Admission,
+    pub(super) names: &'a Names,
+    pub(super) manifests: &'a UnreadableManifests,
+    pub(super) garbage: &'a Garbage,
+    pub(super) startup: Startup,
+}
+
+impl Explainer<'_> {
     pub(super) fn explanations(&self) -> Vec<PodExplanation> {
-        let outside = self.explain_outside();
-        let known = self.pods.values().map(|entry| self.explain(entry));
-        let mut explanations: Vec<PodExplanation> = outside.into_iter().chain(known).collect();
+        let mut explanations = self.explain_unadmitted();
+        let workers = self.records.iter();
+        explanations.extend(
+            workers.filter_map(|(_, record)| Some(self.explain(record.worker()?, &record.standing().life()))),
+        );
         explanations.sort_by(|left, right| {
             (&left.namespace, &left.name, &left.uid).cmp(&(&right.namespace, &right.name, &right.uid))
         });
         explanations
     }
 
-    fn explain(&self, entry: &Entry) -> PodExplanation {
-        let metadata = &entry.pod.metadata;
-        let status = &entry.shown;
-        let phase = match entry.state {
+    fn explain(&self, worker: &Worker, state: &PodState) -> PodExplanation {
+        let pod = worker.pod();
+        let status = worker.statuses.published();
+        let phase = match state {
             PodState::Terminating { .. } => "Terminating".to_owned(),
             PodState::Absent
             | PodState::Waiting { .. }
@@ -49,15 +68,19 @@ impl Pods {
             | PodState::Finished { .. } => status.phase.clone().unwrap_or_default(),
         };
         PodExplanation {
-            namespace: metadata.namespace.clone().unwrap_or_default(),
-            name: metadata.name.clone().unwrap_or_default(),
-            uid: super::uid_of(&entry.pod),
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            uid: uid_of(pod),
             phase,
             containers_ready: regular(status).iter().filter(|one| one.ready).count(),
-            containers: entry.pod.spec.as_ref().map_or(0, |spec| spec.containers.len()),
+            containers: pod.spec.as_ref().map_or(0, |spec| spec.containers.len()),
             restarts: all(status).map(|one| i64::from(one.restart_count)).sum(),
-            waits_for: self.waits_for(entry),
+            waits_for: self.waits_for(worker, state),
         }
+    }
+
+    pub(super) fn started_at(&self) -> Timestamp {
+        self.context.started_at
     }
 
     pub(super) fn waiting(
@@ -73,25 +96,25 @@ impl Pods {
         WaitExplanation {
             what,
             since,
-            age_seconds: self.now().since(since).as_secs(),
+            age_seconds: self.context.ports.clock.now().since(since).as_secs(),
             last_error,
         }
     }
 
-    fn waits_for(&self, entry: &Entry) -> Option<WaitExplanation> {
-        if let (Some(_), Some(wait)) = (&entry.job, entry.waits.current()) {
+    fn waits_for(&self, worker: &Worker, state: &PodState) -> Option<WaitExplanation> {
+        if let (Some(_), Some(wait)) = (&worker.job, worker.waits.current()) {
             return Some(wait);
         }
-        let since = entry.resting_since.unwrap_or(self.shared.started_at);
-        let last_error = entry.waits.last_error();
-        match entry.state {
+        let since = worker.resting_since;
+        let last_error = worker.waits.last_error();
+        match state {
             PodState::Waiting { .. } => {
-                let holder = self.names.holder(&entry.full_name);
+                let holder = self.names.holder(worker.full_name());
                 let holder = holder.map(ToString::to_string).unwrap_or_default();
                 let what = format!("the end of the static pod with the same name and uid {holder}");
                 Some(self.waiting(what, since, last_error))
             }
-            PodState::Syncing { .. } => self.explain_resting(&entry.shown, since, last_error),
+            PodState::Syncing { .. } => self.explain_resting(worker.statuses.published(), since, last_error),
             PodState::Terminating { .. } | PodState::Terminated { .. } => {
                 Some(self.waiting("another try to end the pod", since, last_error))
             }
@@ -99,7 +122,7 @@ impl Pods {
         }
     }
 
-    /// A pod that nobody works on and that is not ready waits for one of its containers.
+    /// A pod without a job that is not ready waits for one of its containers.
     fn explain_resting(
         &self,
         status: &PodStatus,

@@ -5,15 +5,15 @@
 use rubelet_model::Timestamp;
 use rubelet_model::explanation::{ManifestExplanation, NodeExplanation, WaitExplanation};
 
-use super::Pods;
+use super::explain::Explainer;
 use crate::runtime_health::RuntimeHealth;
-use crate::sources::Source;
+use crate::sources::{Merger, Source};
 
 /// Nothing is known of a pod here.
 pub(super) struct NodeWaits {
     runtime_down_since: Option<Timestamp>,
     network_down_since: Option<Timestamp>,
-    pub(super) unusable: Vec<ManifestExplanation>,
+    unusable: Vec<ManifestExplanation>,
 }
 
 impl NodeWaits {
@@ -24,6 +24,11 @@ impl NodeWaits {
             network_down_since: Some(now),
             unusable: Vec::new(),
         }
+    }
+
+    /// The file source has delivered.
+    pub(super) fn set_unusable(&mut self, manifests: Vec<ManifestExplanation>) {
+        self.unusable = manifests;
     }
 
     pub(super) fn set_health(&mut self, health: &RuntimeHealth, now: Timestamp) {
@@ -38,37 +43,36 @@ impl NodeWaits {
     }
 }
 
-impl Pods {
-    pub(super) fn node_explanation(&self) -> NodeExplanation {
+impl NodeWaits {
+    pub(super) fn explain(&self, explainer: &Explainer<'_>, merger: &Merger) -> NodeExplanation {
         NodeExplanation {
-            waits_for: self.node_waits_for(),
-            manifests: self.node_waits.unusable.clone(),
+            waits_for: self.waits_for(explainer, merger),
+            manifests: self.unusable.clone(),
         }
     }
 
-    fn node_waits_for(&self) -> Vec<WaitExplanation> {
-        let started = self.shared.started_at;
-        let health = self.shared.health.borrow().clone();
-        let waits = &self.node_waits;
+    fn waits_for(&self, explainer: &Explainer<'_>, merger: &Merger) -> Vec<WaitExplanation> {
+        let started = explainer.started_at();
+        let health = explainer.context.health.borrow().clone();
         let mut found = Vec::new();
         let mut note = |what: &str, since: Timestamp, problem: Option<String>| {
-            found.push(self.waiting(what, since, problem));
+            found.push(explainer.waiting(what, since, problem));
         };
         if let Some(problem) = health.runtime_problem {
-            let since = waits.runtime_down_since.unwrap_or(started);
+            let since = self.runtime_down_since.unwrap_or(started);
             note("the container runtime to be ready", since, Some(problem));
         } else if let Some(problem) = health.network_problem {
-            let since = waits.network_down_since.unwrap_or(started);
+            let since = self.network_down_since.unwrap_or(started);
             note(
                 "the runtime's network to be ready (pods on the host's network start without it)",
                 since,
                 Some(problem),
             );
         }
-        if !self.are_names_known {
+        if !explainer.startup.are_names_known() {
             note("the container runtime's first list of pods", started, None);
         }
-        for source in self.merger.missing() {
+        for source in merger.missing() {
             let what = match source {
                 Source::File => "the manifests of staticPodPath to be read",
                 Source::Http => "pods from staticPodURL",

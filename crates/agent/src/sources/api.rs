@@ -15,17 +15,15 @@ use std::sync::Arc;
 use futures_util::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use rubelet_lifecycle::deliberate::{Bug, is_on};
-use rubelet_lifecycle::status::is_mirror_pod;
 use rubelet_model::observation::PodUid;
+use rubelet_model::pod::{MIRROR_ANNOTATION, annotation, is_mirror_pod, uid_text};
 use rubelet_ports::api::{Change, Changes, PodReader};
 use rubelet_ports::{Clock, PodReporter};
 use tokio::sync::{mpsc, watch};
 
 use super::{Source, SourcePorts, SourceSet, SourceSettings};
-use rubelet_ports::Complaint;
+use rubelet_ports::LogThrottle;
 
-/// Its value is the UID of the static pod that a mirror shows.
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// Changes that are there at once go into one set, up to a limit, so that a stream that never pauses holds nobody up.
 const CHANGES_PER_SET: usize = 256;
 
@@ -42,13 +40,11 @@ impl Mirrors {
     fn of<'a>(pods: impl Iterator<Item = &'a Arc<Pod>>) -> Self {
         let mut mirrors = Self::default();
         for pod in pods {
-            let annotations = pod.metadata.annotations.as_ref();
-            let Some(shown) = annotations.and_then(|all| all.get(MIRROR_ANNOTATION)) else {
+            // The value is the UID of the static pod.
+            let Some(shown) = annotation(pod, MIRROR_ANNOTATION).map(PodUid::from) else {
                 continue;
             };
-            let shown = PodUid::new(shown.clone());
-            let uid = pod.metadata.uid.clone().unwrap_or_default();
-            mirrors.static_of.insert(uid, shown.clone());
+            mirrors.static_of.insert(uid_text(pod).to_owned(), shown.clone());
             mirrors.by_static.insert(shown, Arc::clone(pod));
         }
         mirrors
@@ -83,7 +79,7 @@ pub(super) struct ApiActor {
     mirrors: watch::Sender<Arc<Mirrors>>,
     /// Everything that is bound to this node, by UID.
     pods: BTreeMap<String, Arc<Pod>>,
-    complaint: Complaint,
+    throttle: LogThrottle,
 }
 
 impl ApiActor {
@@ -103,7 +99,7 @@ impl ApiActor {
             output,
             mirrors,
             pods: BTreeMap::new(),
-            complaint: Complaint::default(),
+            throttle: LogThrottle::default(),
         }
     }
 
@@ -154,7 +150,7 @@ impl ApiActor {
         self.reporter.api_pods(&change);
         match change {
             Change::All(pods) => {
-                if self.complaint.end() {
+                if self.throttle.end() {
                     tracing::info!(
                         pods = pods.len(),
                         "This node's pods are followed at the API server again"
@@ -162,7 +158,7 @@ impl ApiActor {
                 }
                 let mut known = std::mem::take(&mut self.pods);
                 for pod in pods {
-                    let uid = uid_of(&pod);
+                    let uid = uid_text(&pod).to_owned();
                     // The same version is kept as it is, so that nobody has to compare it.
                     let same = known.remove(&uid).filter(|old| is_same_version(old, &pod));
                     self.pods.insert(uid, same.unwrap_or(pod));
@@ -170,12 +166,12 @@ impl ApiActor {
                 true
             }
             Change::Applied(pod) => {
-                self.pods.insert(uid_of(&pod), pod);
+                self.pods.insert(uid_text(&pod).to_owned(), pod);
                 true
             }
-            Change::Deleted(pod) => self.pods.remove(&uid_of(&pod)).is_some(),
+            Change::Deleted(pod) => self.pods.remove(uid_text(&pod)).is_some(),
             Change::Broken(error) => {
-                if self.complaint.is_due(&error.to_string(), self.clock.moment()) {
+                if self.throttle.is_due(&error.to_string(), self.clock.moment()) {
                     tracing::warn!(
                         %error,
                         "This node's pods cannot be followed at the API server; those that are known stay as they are"
@@ -211,10 +207,6 @@ impl ApiActor {
         };
         self.output.send(set).await.is_ok()
     }
-}
-
-fn uid_of(pod: &Pod) -> String {
-    pod.metadata.uid.clone().unwrap_or_default()
 }
 
 /// Whether the pod must be left as it runs. To end it, nothing but its metadata is needed.

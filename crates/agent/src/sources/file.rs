@@ -26,7 +26,7 @@ use super::file_watch::{ManifestWatch, Wake};
 use super::manifests::{Found, Line, Manifests};
 use super::{MAX_MANIFEST_BYTES, Source, SourcePorts, SourceSet, SourceSettings};
 use crate::settings::FileSource;
-use rubelet_ports::Complaint;
+use rubelet_ports::LogThrottle;
 
 /// Looks for one set: a file that is taken away during a look makes it worth nothing.
 const MAX_LOOKS: usize = 3;
@@ -57,8 +57,8 @@ pub(super) struct FileActor {
     /// The path was a folder when it was last there.
     is_folder: bool,
     /// Of the path itself, and of its watch.
-    path_complaint: Complaint,
-    watch_complaint: Complaint,
+    path_throttle: LogThrottle,
+    watch_throttle: LogThrottle,
     look_again: Option<Moment>,
 }
 
@@ -76,7 +76,7 @@ impl FileActor {
             clock: Arc::clone(&ports.clock),
             files: Arc::clone(&ports.files),
             output,
-            manifests: Manifests::new(&settings.node_name, Arc::clone(&settings.gate)),
+            manifests: Manifests::new(&settings.node_name, Arc::clone(&settings.gates)),
             sent: None,
             sent_complete: false,
             never_good: Vec::new(),
@@ -87,8 +87,8 @@ impl FileActor {
             is_in_the_dark: false,
             copies: BTreeSet::new(),
             is_folder: false,
-            path_complaint: Complaint::default(),
-            watch_complaint: Complaint::default(),
+            path_throttle: LogThrottle::default(),
+            watch_throttle: LogThrottle::default(),
             look_again: None,
         }
     }
@@ -158,7 +158,7 @@ impl FileActor {
         let is_missing = error.as_ref().is_some_and(FileError::is_not_found);
         watch.ended(now, is_missing);
         let problem = error.map_or_else(|| "the watch has ended".to_owned(), |error| error.message);
-        if !is_missing && self.watch_complaint.is_due(&problem, now) {
+        if !is_missing && self.watch_throttle.is_due(&problem, now) {
             tracing::warn!(
                 path = %self.path.display(),
                 problem,
@@ -191,7 +191,7 @@ impl FileActor {
 
     /// Looks, and sends the set if it is another one. False when nobody listens any more.
     async fn look_and_send(&mut self, watch: &mut ManifestWatch) -> bool {
-        if watch.stands() && self.watch_complaint.end() {
+        if watch.stands() && self.watch_throttle.end() {
             tracing::info!(path = %self.path.display(), "the static pod path is watched again");
         }
         let mut pods = None;
@@ -263,13 +263,13 @@ impl FileActor {
         self.is_in_the_dark = false;
         match self.read_all(&mut backups).await {
             Ok(()) => {
-                self.path_complaint.end();
+                self.path_throttle.end();
             }
             Err(error) if error.is_not_found() => {
                 self.missing(&error, watch, &mut backups).await;
             }
             Err(error) => {
-                if self.path_complaint.is_due(&error.message, self.clock.moment()) {
+                if self.path_throttle.is_due(&error.message, self.clock.moment()) {
                     tracing::error!(
                         path = %self.path.display(),
                         problem = error.message,
@@ -383,7 +383,7 @@ impl FileActor {
         if matches!(self.files.kind(&backup).await, Ok(FileKind::File)) {
             backups.insert(self.path.clone());
         }
-        if self.path_complaint.is_due(&error.message, self.clock.moment()) {
+        if self.path_throttle.is_due(&error.message, self.clock.moment()) {
             tracing::warn!(
                 path = %self.path.display(),
                 "the static pod path does not exist: no static pods until it does"

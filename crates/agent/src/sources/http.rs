@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_config::FeatureGates;
 use rubelet_manifest::{StaticPods, read_url};
 use rubelet_ports::{Clock, HttpFetcher};
 use sha2::{Digest as _, Sha256};
@@ -14,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::{MAX_MANIFEST_BYTES, Source, SourcePorts, SourceSet, SourceSettings};
 use crate::settings::HttpSource;
-use rubelet_ports::Complaint;
+use rubelet_ports::LogThrottle;
 
 const KEPT: &str = "the last good pods of this source stay";
 /// Failures in a row that are logged each; the others with growing gaps.
@@ -25,7 +26,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct HttpActor {
     source: HttpSource,
     node_name: String,
-    gate: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    gates: Arc<FeatureGates>,
     clock: Arc<dyn Clock>,
     http: Arc<dyn HttpFetcher>,
     output: mpsc::Sender<SourceSet>,
@@ -33,7 +34,7 @@ pub(super) struct HttpActor {
     body: Option<([u8; 32], Option<String>)>,
     sent: Option<Vec<Arc<Pod>>>,
     failures: u32,
-    complaint: Complaint,
+    throttle: LogThrottle,
 }
 
 impl HttpActor {
@@ -46,14 +47,14 @@ impl HttpActor {
         Self {
             source: http.clone(),
             node_name: settings.node_name.clone(),
-            gate: Arc::clone(&settings.gate),
+            gates: Arc::clone(&settings.gates),
             clock: Arc::clone(&ports.clock),
             http: Arc::clone(&ports.http),
             output,
             body: None,
             sent: None,
             failures: 0,
-            complaint: Complaint::default(),
+            throttle: LogThrottle::default(),
         }
     }
 
@@ -107,8 +108,7 @@ impl HttpActor {
 
     /// A panic in reading is a refusal: what a server sends must not end the agent.
     fn read(&self, body: &[u8]) -> Result<StaticPods, String> {
-        let gate = |name: &str| (self.gate)(name);
-        let read = || read_url(body, &self.source.url, &self.node_name, &gate);
+        let read = || read_url(body, &self.source.url, &self.node_name, &self.gates);
         match catch_unwind(AssertUnwindSafe(read)) {
             Ok(read) => read.map_err(|error| error.to_string()),
             Err(_) => Err("reading the answer has failed inside of rubelet; please report it".to_owned()),
@@ -137,13 +137,13 @@ impl HttpActor {
             tracing::info!("pods are read from the manifest URL again");
         }
         self.failures = 0;
-        self.complaint.end();
+        self.throttle.end();
     }
 
     fn failed(&mut self, problem: &str) {
         self.failures = self.failures.saturating_add(1);
         // Asked in any case, so that the gaps count from the first failure.
-        let is_due = self.complaint.is_due("", self.clock.moment());
+        let is_due = self.throttle.is_due("", self.clock.moment());
         if self.failures <= LOUD_FAILURES || is_due {
             tracing::warn!(
                 problem,

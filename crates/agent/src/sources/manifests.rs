@@ -13,12 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_config::FeatureGates;
 use rubelet_manifest::read_file;
 use rubelet_model::explanation::ManifestExplanation;
+use rubelet_model::pod::PodName;
 use rubelet_ports::Moment;
 use sha2::{Digest as _, Sha256};
 
-use rubelet_ports::Complaint;
+use rubelet_ports::LogThrottle;
 
 /// How long a file may look wrong or double before it is believed.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -67,7 +69,7 @@ pub(super) struct Outcome {
 
 pub(super) struct Manifests {
     node_name: String,
-    gate: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    gates: Arc<FeatureGates>,
     files: BTreeMap<PathBuf, Manifest>,
     lines: Vec<Line>,
 }
@@ -78,7 +80,7 @@ struct Manifest {
     digest: Option<[u8; 32]>,
     good: Option<Arc<Pod>>,
     problem: Option<Problem>,
-    complaint: Complaint,
+    throttle: LogThrottle,
     /// When the file first had a pod.
     good_since: Moment,
     /// Somebody has had it open for writing since.
@@ -113,10 +115,10 @@ fn manifest_explanation(path: &Path, problem: &str) -> ManifestExplanation {
 }
 
 impl Manifests {
-    pub(super) fn new(node_name: &str, gate: Arc<dyn Fn(&str) -> bool + Send + Sync>) -> Self {
+    pub(super) fn new(node_name: &str, gates: Arc<FeatureGates>) -> Self {
         Self {
             node_name: node_name.to_owned(),
-            gate,
+            gates,
             files: BTreeMap::new(),
             lines: Vec::new(),
         }
@@ -128,7 +130,7 @@ impl Manifests {
             digest: None,
             good: None,
             problem: None,
-            complaint: Complaint::default(),
+            throttle: LogThrottle::default(),
             good_since: now,
             written_since: None,
             missing_since: None,
@@ -150,8 +152,7 @@ impl Manifests {
                     return;
                 }
                 file.digest = Some(digest);
-                let gate = |name: &str| (self.gate)(name);
-                match read_pod(&bytes, path, &self.node_name, &gate) {
+                match read_pod(&bytes, path, &self.node_name, &self.gates) {
                     Ok((pod, warnings)) => {
                         self.lines.extend(warnings.into_iter().map(|text| Line {
                             path: path.to_owned(),
@@ -252,10 +253,10 @@ impl Manifests {
     /// Of two files with one pod's name only the first counts; the other one's author hears of it.
     fn tell_doubles(&mut self, now: Moment) -> Vec<ManifestExplanation> {
         let mut unused = Vec::new();
-        let mut names: BTreeMap<(Option<String>, Option<String>), PathBuf> = BTreeMap::new();
+        let mut names: BTreeMap<PodName, PathBuf> = BTreeMap::new();
         for (path, file) in &mut self.files {
             let Some(pod) = &file.good else { continue };
-            let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+            let name = PodName::of(pod);
             let Some(first) = names.get(&name) else {
                 names.insert(name, path.clone());
                 file.is_double_told = false;
@@ -286,9 +287,7 @@ impl Manifests {
         self.files.values().any(|file| {
             file.good_since < newcomer.good_since
                 && match (&file.good, &newcomer.good) {
-                    (Some(a), Some(b)) => {
-                        (&a.metadata.namespace, &a.metadata.name) == (&b.metadata.namespace, &b.metadata.name)
-                    }
+                    (Some(a), Some(b)) => PodName::of(a) == PodName::of(b),
                     _ => false,
                 }
         })
@@ -304,7 +303,7 @@ impl Manifest {
                 problem.text = text;
                 problem.changed = now;
                 // Another content is worth another line, also when it is wrong in the same way.
-                if self.complaint.end() {
+                if self.throttle.end() {
                     problem.since = now;
                 }
             }
@@ -330,13 +329,13 @@ impl Manifest {
             // Written anew with the same meaning.
             Some(good) if **good == pod => {
                 self.problem = None;
-                return self.complaint.end();
+                return self.throttle.end();
             }
             Some(_) => {}
         }
         self.good = Some(Arc::new(pod));
         self.problem = None;
-        self.complaint.end()
+        self.throttle.end()
     }
 
     /// The line that is due, if any, or the time until which nothing is said because somebody may still be writing.
@@ -348,7 +347,7 @@ impl Manifest {
         if now < settled {
             return Err(settled);
         }
-        if !self.complaint.is_due(&problem.text, now) {
+        if !self.throttle.is_due(&problem.text, now) {
             return Ok(None);
         }
         let effect = match self.good {
@@ -371,10 +370,10 @@ fn read_pod(
     bytes: &[u8],
     path: &Path,
     node_name: &str,
-    gate: &dyn Fn(&str) -> bool,
+    gates: &FeatureGates,
 ) -> Result<(Pod, Vec<String>), String> {
     let path = path.to_string_lossy();
-    let read = catch_unwind(AssertUnwindSafe(|| read_file(bytes, &path, node_name, gate)));
+    let read = catch_unwind(AssertUnwindSafe(|| read_file(bytes, &path, node_name, gates)));
     let read =
         read.map_err(|_| "reading it has failed inside of rubelet; please report this file".to_owned())?;
     let read = read.map_err(|error| error.to_string())?;

@@ -30,7 +30,7 @@ struct Looked {
 impl Folder {
     fn new() -> Self {
         Self {
-            manifests: Manifests::new("node", Arc::new(|_| true)),
+            manifests: Manifests::new("node", Arc::default()),
             now: Moment::from_start(Duration::from_secs(100)),
         }
     }

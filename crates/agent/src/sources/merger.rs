@@ -13,12 +13,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff;
 use rubelet_model::Timestamp;
+use rubelet_model::pod::{MIRROR_ANNOTATION, PodName, SEEN_ANNOTATION, SOURCE_ANNOTATION, uid_text};
 
 use super::{Source, SourceSet};
-
-pub const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
-pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 /// Annotations of our own: they are no change, and they stay.
 const LOCAL_ANNOTATIONS: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION];
@@ -96,7 +93,7 @@ pub struct Merger {
     /// Pods of a source whose UID another source holds, by UID.
     waiting: BTreeMap<(Source, String), Arc<Pod>>,
     /// Duplicates that were told of, by source, full name and UID.
-    told: BTreeSet<(Source, String, String)>,
+    told: BTreeSet<DuplicateKey>,
 }
 
 impl Merger {
@@ -151,7 +148,7 @@ impl Merger {
         let (wanted, doubles) = one_of_each(pods);
         self.waiting.retain(|(owner, _), _| *owner != source);
 
-        let uids: BTreeSet<&str> = wanted.iter().map(|pod| uid_of(pod)).collect();
+        let uids: BTreeSet<&str> = wanted.iter().map(|pod| uid_text(pod)).collect();
         let gone = self.held.extract_if(.., |uid, held| {
             held.source == source && !uids.contains(uid.as_str())
         });
@@ -159,17 +156,17 @@ impl Merger {
         merged.changes.extend(gone.into_iter().map(PodChange::Remove));
 
         for pod in wanted {
-            match self.held.get_mut(uid_of(&pod)) {
+            match self.held.get_mut(uid_text(&pod)) {
                 Some(held) if held.source == source => merged.changes.extend(compare(held, &pod)),
                 Some(held) => {
                     let message = format!(
                         "pod {} from {} is ignored: its UID {} is that of a pod from {}",
-                        full_name(&pod),
+                        PodName::of(&pod),
                         source.as_str(),
-                        uid_of(&pod),
+                        uid_text(&pod),
                         held.source.as_str()
                     );
-                    let uid = uid_of(&pod).to_owned();
+                    let uid = uid_text(&pod).to_owned();
                     self.waiting.insert((source, uid), Arc::clone(&pod));
                     self.tell(&mut merged, &mut still_told, (source, pod, message));
                 }
@@ -179,7 +176,7 @@ impl Merger {
         for (pod, what) in doubles {
             let message = format!(
                 "pod {} from {} is ignored: another pod of this source has the same {what}",
-                full_name(&pod),
+                PodName::of(&pod),
                 source.as_str()
             );
             self.tell(&mut merged, &mut still_told, (source, pod, message));
@@ -202,7 +199,7 @@ impl Merger {
             pod: Arc::clone(&pod),
             delivered: Arc::clone(delivered),
         };
-        self.held.insert(uid_of(&pod).to_owned(), held);
+        self.held.insert(uid_text(&pod).to_owned(), held);
         PodChange::Add(pod)
     }
 
@@ -223,7 +220,7 @@ impl Merger {
     fn tell(
         &mut self,
         merged: &mut Merged,
-        still_told: &mut BTreeSet<(Source, String, String)>,
+        still_told: &mut BTreeSet<DuplicateKey>,
         (source, pod, message): (Source, Arc<Pod>, String),
     ) {
         let key = told_key(source, &pod);
@@ -234,18 +231,11 @@ impl Merger {
     }
 }
 
-fn told_key(source: Source, pod: &Pod) -> (Source, String, String) {
-    (source, full_name(pod), uid_of(pod).to_owned())
-}
+/// Source, name and UID of a duplicate.
+type DuplicateKey = (Source, PodName, String);
 
-fn uid_of(pod: &Pod) -> &str {
-    pod.metadata.uid.as_deref().unwrap_or_default()
-}
-
-/// Namespace and name, which is unique within a source.
-fn full_name(pod: &Pod) -> String {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    format!("{}/{}", text(&pod.metadata.namespace), text(&pod.metadata.name))
+fn told_key(source: Source, pod: &Pod) -> DuplicateKey {
+    (source, PodName::of(pod), uid_text(pod).to_owned())
 }
 
 /// A pod, and what it has in common with one before it.
@@ -258,9 +248,9 @@ fn one_of_each(pods: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<Double>) {
     let mut first = Vec::with_capacity(pods.len());
     let mut doubles = Vec::new();
     for pod in pods {
-        if !names.insert(full_name(&pod)) {
+        if !names.insert(PodName::of(&pod)) {
             doubles.push((pod, "name"));
-        } else if !uids.insert(uid_of(&pod).to_owned()) {
+        } else if !uids.insert(uid_text(&pod).to_owned()) {
             doubles.push((pod, "UID"));
         } else {
             first.push(pod);

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use rubelet_config::FeatureGates;
 use rubelet_model::explanation::ManifestExplanation;
 use rubelet_ports::api::PodReader;
 use rubelet_ports::{Clock, FileReader, HttpFetcher, PodReporter};
@@ -30,40 +31,14 @@ use tokio::sync::{mpsc, watch};
 use crate::settings::{AgentPorts, AgentSettings, FileSource, HttpSource};
 pub use api::Mirrors;
 
-pub use merger::{Duplicate, Merged, Merger, PodChange, SEEN_ANNOTATION, SOURCE_ANNOTATION};
+pub use merger::{Duplicate, Merged, Merger, PodChange};
+pub use rubelet_model::pod::{SEEN_ANNOTATION, SOURCE_ANNOTATION, Source};
 
 /// Sets that may wait for the receiver. A source that finds no room waits and then sends what is newest.
 const SETS_IN_FLIGHT: usize = 4;
 
 /// Upstream's bound on a manifest and on a response: ten mebibytes are too much already.
 const MAX_MANIFEST_BYTES: u64 = (10 << 20) - 1;
-
-/// A place where pods come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
-    File,
-    Http,
-    Api,
-}
-
-impl Source {
-    /// The value of the annotation `kubernetes.io/config.source`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Http => "http",
-            Self::Api => "api",
-        }
-    }
-
-    /// The source that an annotation names.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let all = [Self::File, Self::Http, Self::Api];
-        all.into_iter().find(|source| source.as_str() == text)
-    }
-}
 
 /// All pods that a source wants now.
 #[derive(Clone, Debug)]
@@ -86,8 +61,8 @@ pub struct SourceSettings {
     pub node_name: String,
     pub file: Option<FileSource>,
     pub http: Option<HttpSource>,
-    /// Whether a feature gate is on, by its name.
-    pub gate: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// Decide how manifests are read.
+    pub gates: Arc<FeatureGates>,
 }
 
 impl From<&AgentSettings> for SourceSettings {
@@ -96,7 +71,7 @@ impl From<&AgentSettings> for SourceSettings {
             node_name: settings.node_name.clone(),
             file: settings.file_source.clone(),
             http: settings.http_source.clone(),
-            gate: Arc::clone(&settings.gate),
+            gates: Arc::clone(&settings.gates),
         }
     }
 }

@@ -366,22 +366,31 @@ impl Bed {
         self.trace.text(120)
     }
 
+    /// Begins to ask the agent something, without waiting for the answer.
+    pub(crate) fn begin<T: Send + 'static>(
+        &mut self,
+        question: impl FnOnce(AgentHandle) -> BoxFuture<'static, T>,
+    ) -> tokio::sync::oneshot::Receiver<T> {
+        let handle = self.running.as_ref().expect("the agent runs").handle.clone();
+        let answer = question(handle);
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.executor.spawn(
+            Group::World,
+            "question",
+            Box::pin(async move {
+                // A test that needs no answer drops the receiver.
+                let _ = sender.send(answer.await);
+            }),
+        );
+        receiver
+    }
+
     /// Asks the agent something; time passes only as far as the answer needs it.
     pub(crate) fn ask<T: Send + 'static>(
         &mut self,
         question: impl FnOnce(AgentHandle) -> BoxFuture<'static, T>,
     ) -> T {
-        let handle = self.running.as_ref().expect("the agent runs").handle.clone();
-        let answer = question(handle);
-        let (sender, mut receiver) = tokio::sync::oneshot::channel();
-        self.executor.spawn(
-            Group::World,
-            "question",
-            Box::pin(async move {
-                // The receiver waits below.
-                let _ = sender.send(answer.await);
-            }),
-        );
+        let mut receiver = self.begin(question);
         let until = self.elapsed() + Duration::from_secs(120);
         loop {
             if let Some(Ok(answer)) = (&mut receiver).now_or_never() {

@@ -238,7 +238,11 @@ impl Line {
                 self.executor.sleep(CALL_DEADLINE).await;
                 Err(error(method, RuntimeErrorKind::DeadlineExceeded))
             }
-            Some(Fault::Fail(kind)) => Err(error(method, kind)),
+            Some(Fault::Fail(kind)) => {
+                // As the runtime's client logs it.
+                tracing::warn!(method, "The call failed");
+                Err(error(method, kind))
+            }
             Some(Fault::Panic) => panic!("injected by the test"),
             Some(Fault::SlowAnswer(time)) => {
                 let answer = call.await;

@@ -276,6 +276,29 @@ fn an_event_without_a_pod_is_not_lost_in_a_running_list() {
     assert!(took < seconds(2), "{took:?}");
 }
 
+/// containerd names no pod in the event of a sandbox that was removed.
+#[test]
+fn an_event_of_a_known_sandbox_looks_at_its_pod_alone() {
+    let mut bed = Bed::started();
+    bed.runtime.set_faults(Faults {
+        event_is_lost: 10_000,
+        ..Faults::calm()
+    });
+    bed.put_and_wait(&PodText::new("web", &[]));
+    bed.pass(seconds(15));
+    let web = bed.ask(|handle| async move { handle.runtime_pod(&PodUid::from("uid-web")).await }.boxed());
+    let web = web.expect("an answer").expect("a pod");
+    let since = bed.elapsed();
+    crash_main(&mut bed);
+    bed.line.inject(v1::ContainerEventResponse {
+        container_id: web.sandboxes[0].id.to_string(),
+        created_at: bed.executor.now().unix_nanos(),
+        ..v1::ContainerEventResponse::default()
+    });
+    bed.wait("the crash is seen", SOON, |bed| restarts(bed, "web") == 1);
+    assert!(bed.line.lists(since).is_empty(), "everything was listed");
+}
+
 #[test]
 fn a_look_that_fails_is_tried_again_soon() {
     let mut bed = Bed::started();

@@ -27,7 +27,7 @@ fn settings(path: &Path) -> SourceSettings {
             check_interval: INTERVAL,
         }),
         http: None,
-        gate: Arc::new(|_| true),
+        gates: Arc::default(),
     }
 }
 

@@ -67,7 +67,7 @@ impl Server {
                 headers: vec![("X-Key".to_owned(), "a secret".to_owned())],
                 check_interval: INTERVAL,
             }),
-            gate: Arc::new(|_| true),
+            gates: Arc::default(),
         };
         Scene::start(&settings, Arc::new(HostFiles::new()))
     }

@@ -1,11 +1,9 @@
 //! What a person is told: the one thing that a pod waits for, and the record of what was decided.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rubelet_agent::recorder::{Entry, RECORD_VERSION, Record, actions_in_words};
-use rubelet_lifecycle::plan::{PlanInput, plan_containers};
+use rubelet_agent::recorder::{Entry, RECORD_VERSION, Record, actions_as_text, replay_plan};
 use rubelet_lifecycle::pod_state::step;
 use rubelet_ports::{Clock, PodView, RuntimeErrorKind};
 use rubelet_sim::files::FileFaults;
@@ -214,28 +212,11 @@ fn a_record_comes_out_the_same_when_it_is_run_again() {
                 steps += 1;
                 assert_eq!(step(*state, *event, *at), (*next, effects.clone()));
             }
-            Entry::Plan {
-                at,
-                pod,
-                observation,
-                probes,
-                backoff,
-                restarting_all,
-                actions,
-            } => {
+            Entry::Plan { actions, .. } => {
                 plans += 1;
                 acted += usize::from(!actions.is_empty());
-                let plan = plan_containers(&PlanInput {
-                    pod: pod.as_deref().unwrap_or(&record.pod),
-                    observation,
-                    probes,
-                    backoff,
-                    gates: record.gates,
-                    restarting_all: *restarting_all,
-                    resized: &BTreeSet::new(),
-                    now: *at,
-                });
-                assert_eq!(&actions_in_words(&plan), actions);
+                let plan = replay_plan(entry, &record).expect("a plan");
+                assert_eq!(&actions_as_text(&plan), actions);
             }
             Entry::Note { .. } => {}
         }

@@ -129,7 +129,7 @@ impl Parser {
                     letter,
                     group: letters.to_owned(),
                 });
-                // What follows may belong to the unknown letter: nothing can be said about it.
+                // What follows may be the value of the unknown letter, so it is not parsed.
                 if after.is_empty() {
                     skip_value(rest);
                 }

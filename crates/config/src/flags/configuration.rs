@@ -1,6 +1,6 @@
 //! Lays the flags that stand for configuration fields over a configuration.
 //!
-//! Owns the pairing of a field's path with the field, and what a flag does to what a file said. It reads nothing and
+//! Owns the pairing of a field's path with the field, and how a flag changes the value of a file. It reads nothing and
 //! applies no defaults: a flag's value stands, even where it is zero.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::kubelet_configuration::{
     FlushFrequency, KubeletConfiguration, MemoryReservation, Problem, StaticPodHeaders, Taint, VModuleItem,
 };
 
-/// Sets what the flags of a command line say, over what the configuration holds.
+/// Sets the flags of a command line over the configuration's values.
 ///
 /// Two things are upstream's and not obvious: the two switches for split log streams are taken from flags only, and
 /// `--vmodule` adds to the list instead of replacing it.
@@ -225,7 +225,7 @@ impl<T: Assign + Default> Assign for Option<T> {
 mod tests {
     use super::*;
     use crate::flags::{Kind, definitions};
-    use crate::gates::{FeatureGates, Gate};
+    use crate::gates::FeatureGates;
     use crate::kubelet_configuration::legacy_kubelet_configuration;
 
     /// A text that no flag of the kind has for its default.
@@ -258,14 +258,13 @@ mod tests {
     #[test]
     fn every_flag_with_a_field_changes_that_field_and_no_other() {
         let gates = FeatureGates::default();
-        let check = |name: &str| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate));
         let mut fields = 0;
         for definition in definitions() {
             let Target::Config(path) = definition.target else {
                 continue;
             };
             fields += 1;
-            let mut configuration = legacy_kubelet_configuration(&check);
+            let mut configuration = legacy_kubelet_configuration(&gates);
             let before = configuration.to_configz();
             let at = |value: &serde_json::Value| {
                 path.split('.')

@@ -1,19 +1,17 @@
-//! What a flag stands at when it is not used, as text for the help.
+//! The default of a flag, as text for the help.
 
 use serde_json::Value;
 
 use super::definition::{Definition, OwnFlag, Target};
 use super::own::KubeletFlags;
-use crate::gates::{FeatureGates, Gate};
+use crate::gates::FeatureGates;
 use crate::kubelet_configuration::legacy_kubelet_configuration;
 
 /// The default; `None` where it is empty, zero or false.
 pub(super) fn text(definition: &Definition) -> Option<String> {
     match definition.target {
         Target::Config(path) => {
-            let gates = FeatureGates::default();
-            let check = |name: &str| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate));
-            let configuration = legacy_kubelet_configuration(&check).to_configz();
+            let configuration = legacy_kubelet_configuration(&FeatureGates::default()).to_configz();
             path.split('.')
                 .try_fold(&configuration, |value, name| value.get(name))
                 .and_then(|value| render(definition, value))

@@ -1,4 +1,4 @@
-//! What a row of the flag table says.
+//! The columns of the flag table.
 
 /// One flag.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +13,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// What a use of the flag is told, when the flag is deprecated.
+    /// The warning for a use of the flag, when the flag is deprecated.
     #[must_use]
     pub fn deprecation_warning(&self) -> Option<String> {
         let advice = match (self.deprecation, self.target) {
@@ -61,7 +61,7 @@ pub enum Kind {
     Taints,
     /// Log level.
     Level,
-    /// `pattern=N` pairs; always adds, even to what a file says.
+    /// `pattern=N` pairs; always adds, also to the values of a file.
     VModule,
     Quantity,
     /// `true`, `raw` or a version.
@@ -147,7 +147,7 @@ pub enum Deprecation {
     None,
     /// The same setting exists in the configuration file.
     UseConfigFile,
-    /// Some other reason, in words that follow "has been deprecated,".
+    /// Some other reason, as text that follows "has been deprecated,".
     Because(&'static str),
 }
 

@@ -9,7 +9,7 @@ use super::command_line::CommandLine;
 use super::definition::{OwnFlag, Target};
 use super::value::FlagValue;
 
-/// Everything a node is told by flags that no configuration field holds. Paths stand as they were given.
+/// The flags that have no field in the configuration. Paths are kept as they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletFlags {
     pub config: Option<PathBuf>,

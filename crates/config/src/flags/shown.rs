@@ -1,4 +1,4 @@
-//! Flags as text, for people who ask a running node what it was told.
+//! The flags of a running node as text, for `/flagz`.
 //!
 //! Owns the form of each value, which is that of upstream's flag library.
 

@@ -1,7 +1,7 @@
-//! Feature gates: which ones exist, what turning them means, and the one immutable value that holds the outcome.
+//! Feature gates: which ones exist, how they are set, and the one immutable value that holds the result.
 //!
-//! Owns the rules (unknown name, locked gate, `AllAlpha`/`AllBeta`, dependencies). It reads nothing global and keeps no
-//! global: whoever needs a gate is given a `FeatureGates`.
+//! Owns the rules (unknown name, locked gate, `AllAlpha`/`AllBeta`, dependencies). There is no
+//! global state: code that depends on a gate takes a `FeatureGates` and names the gate by its variant of [`Gate`].
 
 mod table;
 
@@ -21,7 +21,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stage in Kubernetes' own words.
+    /// The stage with Kubernetes' name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -82,6 +82,12 @@ impl Gate {
             .map(|info| info.gate)
     }
 
+    /// Upstream's name of the gate.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.info().name
+    }
+
     /// The gate's row of the table.
     #[must_use]
     pub fn info(self) -> &'static GateInfo {
@@ -92,7 +98,7 @@ impl Gate {
 
 impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.info().name)
+        f.write_str(self.as_str())
     }
 }
 
@@ -116,13 +122,13 @@ impl GateProblem {
     pub fn gate_name(&self) -> &str {
         match self {
             Self::Unknown { name } => name,
-            Self::Locked { gate, .. } | Self::DependencyOff { gate, .. } => gate.info().name,
+            Self::Locked { gate, .. } | Self::DependencyOff { gate, .. } => gate.as_str(),
         }
     }
 }
 
 fn names(gates: &[Gate]) -> String {
-    let names: Vec<&str> = gates.iter().map(|gate| gate.info().name).collect();
+    let names: Vec<&str> = gates.iter().map(|gate| gate.as_str()).collect();
     names.join(", ")
 }
 
@@ -151,7 +157,7 @@ impl Default for FeatureGates {
 }
 
 impl FeatureGates {
-    /// Applies explicit values over the defaults, or says everything that is wrong with them.
+    /// Applies explicit values over the defaults; the error lists everything that is wrong with them.
     pub fn from_values(values: &BTreeMap<String, bool>) -> Result<Self, Vec<GateProblem>> {
         let (set, mut problems) = recognise(values);
         let gates = Self::resolve(set);
@@ -163,6 +169,15 @@ impl FeatureGates {
             Ok(gates)
         } else {
             Err(problems)
+        }
+    }
+
+    /// Every gate at this value, locked ones included: for tests of what depends on gates.
+    #[must_use]
+    pub fn every(value: bool) -> Self {
+        Self {
+            enabled: vec![value; TABLE.len()],
+            set: BTreeMap::new(),
         }
     }
 

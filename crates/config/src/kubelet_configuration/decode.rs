@@ -70,7 +70,7 @@ pub enum DecodeErrors {
     Fields {
         source_name: String,
         problems: Vec<Problem>,
-        /// Everything else of the file, so that the rules can be checked on it and all problems be told at once.
+        /// Everything else of the file, so that validation can check it too and all problems are reported at once.
         readable: Box<KubeletConfiguration>,
     },
 }
@@ -143,7 +143,7 @@ fn is_type_meta(key: &str) -> bool {
     key == "apiVersion" || key == "kind"
 }
 
-/// The object says what it is, and it is ours.
+/// Checks that apiVersion and kind are those of a `KubeletConfiguration`.
 pub(crate) fn check_kind(root: &Node, source_name: &str) -> Result<(), DecodeErrors> {
     let refuse = |reason: String| {
         Err(DecodeErrors::Kind {

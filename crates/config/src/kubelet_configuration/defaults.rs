@@ -1,15 +1,13 @@
-//! Default values: those of a configuration file, those of the flag era, and the hard eviction thresholds.
+//! Default values: those of a configuration file, those that apply without a file, and the hard eviction thresholds.
 //!
-//! Owns which value stands where nothing was said. It changes nothing that was set, and checks nothing.
+//! Owns the value of every field that is not set. It changes no field that is set, and validates nothing.
 
 use std::collections::BTreeMap;
 
 use rubelet_model::GoDuration;
 
 use super::types::KubeletConfiguration;
-
-/// Answers whether a feature gate is on, the gates of the configuration itself included.
-pub type GateCheck<'a> = &'a dyn Fn(&str) -> bool;
+use crate::gates::{FeatureGates, Gate};
 
 const DEFAULT_KUBELET_PORT: i32 = 10250;
 const LEGACY_READ_ONLY_PORT: i32 = 10255;
@@ -48,21 +46,21 @@ fn number(field: &mut i32, default: i32) {
 }
 
 /// The configuration that an empty file stands for.
-pub fn default_kubelet_configuration(gates: GateCheck<'_>) -> KubeletConfiguration {
+pub fn default_kubelet_configuration(gates: &FeatureGates) -> KubeletConfiguration {
     let mut configuration = KubeletConfiguration::default();
     apply_defaults(&mut configuration, gates);
     configuration
 }
 
 /// What stands before the first flag is read, when there is no configuration file.
-pub fn legacy_kubelet_configuration(gates: GateCheck<'_>) -> KubeletConfiguration {
+pub fn legacy_kubelet_configuration(gates: &FeatureGates) -> KubeletConfiguration {
     let mut configuration = default_kubelet_configuration(gates);
     apply_legacy_defaults(&mut configuration);
     configuration
 }
 
 /// Fills every field that is not set.
-pub fn apply_defaults(configuration: &mut KubeletConfiguration, gates: GateCheck<'_>) {
+pub fn apply_defaults(configuration: &mut KubeletConfiguration, gates: &FeatureGates) {
     serving(configuration);
     authentication(configuration);
     node_status(configuration);
@@ -145,7 +143,7 @@ fn node_status(c: &mut KubeletConfiguration) {
     c.register_node.get_or_insert(true);
 }
 
-fn images(c: &mut KubeletConfiguration, gates: GateCheck<'_>) {
+fn images(c: &mut KubeletConfiguration, gates: &FeatureGates) {
     c.registry_pull_qps.get_or_insert(5);
     number(&mut c.registry_burst, 10);
     duration(&mut c.image_minimum_gc_age, GoDuration::from_mins(2));
@@ -153,7 +151,7 @@ fn images(c: &mut KubeletConfiguration, gates: GateCheck<'_>) {
     c.image_gc_low_threshold_percent.get_or_insert(80);
     let one_at_a_time = c.max_parallel_image_pulls.is_none_or(|pulls| pulls < 2);
     c.serialize_image_pulls.get_or_insert(one_at_a_time);
-    if gates("KubeletEnsureSecretPulledImages") {
+    if gates.enabled(Gate::KubeletEnsureSecretPulledImages) {
         text(
             &mut c.image_pull_credentials_verification_policy,
             "NeverVerifyPreloadedImages",
@@ -185,7 +183,7 @@ fn resources(c: &mut KubeletConfiguration) {
     c.fail_cgroup_v1.get_or_insert(true);
 }
 
-fn pods(c: &mut KubeletConfiguration, gates: GateCheck<'_>) {
+fn pods(c: &mut KubeletConfiguration, gates: &FeatureGates) {
     duration(&mut c.sync_frequency, GoDuration::from_mins(1));
     duration(&mut c.file_check_frequency, GoDuration::from_secs(20));
     duration(&mut c.http_check_frequency, GoDuration::from_secs(20));
@@ -202,7 +200,7 @@ fn pods(c: &mut KubeletConfiguration, gates: GateCheck<'_>) {
     text(&mut c.config_map_and_secret_change_detection_strategy, "Watch");
     c.seccomp_default.get_or_insert(false);
     text(&mut c.pod_logs_dir, DEFAULT_POD_LOGS_DIR);
-    if gates("KubeletCrashLoopBackOffMax") {
+    if gates.enabled(Gate::KubeletCrashLoopBackOffMax) {
         c.crash_loop_back_off
             .max_container_restart_period
             .get_or_insert(MAX_CONTAINER_BACK_OFF);

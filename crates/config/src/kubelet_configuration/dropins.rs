@@ -1,7 +1,7 @@
 //! Drop-in files: each is laid over the configuration as a JSON merge patch, in the order given.
 //!
 //! Owns the merge. Objects merge key by key, so `evictionHard` of a drop-in adds to the one before; lists are replaced;
-//! null removes. Which files there are and in which order is the loader's business.
+//! null removes. The loader finds the files and their order.
 
 use serde_json::{Map, Value};
 

@@ -1,9 +1,9 @@
 //! `KubeletConfiguration` v1beta1: its fields, defaults, reading, drop-ins and rules.
 //!
-//! Owns what a configuration file may say and what it means. It is pure: it gets bytes and gives values or problems. It
+//! Owns what a configuration file may contain and what it means. It is pure: it takes bytes and returns values or problems. It
 //! must not open files, look at the machine or read feature gates from anywhere but its arguments.
 //!
-//! The way through: `decode` (document to typed object, strict first) → `merge_drop_ins` → `apply_defaults` → `validate`.
+//! The order of the steps: `decode` (document to typed object, strict first) → `merge_drop_ins` → `apply_defaults` → `validate`.
 
 mod decode;
 mod defaults;
@@ -26,7 +26,7 @@ pub use decode::{
     DecodeErrors, Decoded, IgnoredPart, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_NODES, Warning, decode,
 };
 pub use defaults::{
-    DEFAULT_EVICTION_HARD, GateCheck, apply_defaults, apply_eviction_hard_defaults, apply_legacy_defaults,
+    DEFAULT_EVICTION_HARD, apply_defaults, apply_eviction_hard_defaults, apply_legacy_defaults,
     default_kubelet_configuration, legacy_kubelet_configuration,
 };
 pub use dropins::{DropIn, Merged, merge_drop_ins};

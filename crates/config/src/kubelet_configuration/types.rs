@@ -1,7 +1,7 @@
 //! `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`: every field with its type and JSON name.
 //!
 //! Owns the shape only. Defaults, reading, merging and the rules live beside it. A field is an `Option` where upstream
-//! tells "not set" from the zero value; closed sets of words stay strings, because validation reports a bad one with its field.
+//! distinguishes "not set" from the zero value; closed sets of values stay strings, because validation reports a bad one with its field.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! One row per setting. Data only: what is said about a row is the parent's business.
+//! One row per setting. Data only: the parent module words the messages.
 
 use super::Setting::{Field, Flag};
 use super::{Setting, SettingSupport, Support};
@@ -70,7 +70,7 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Flag("--exit-on-lock-contention", F::ExitOnLockContention), START),
     works(Flag("--hostname-override", F::HostnameOverride), START),
     works(Field("failCgroupV1"), START),
-    // Upstream refuses it as well; validation says so.
+    // Upstream refuses it as well; validation reports it.
     works(Field("runOnce"), START),
     // Gates that differ from their defaults get a warning of their own.
     works(Field("featureGates"), "feature gates"),

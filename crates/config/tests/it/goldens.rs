@@ -116,16 +116,12 @@ fn gates_of(input: &Value, configuration: &KubeletConfiguration) -> Option<Featu
     FeatureGates::from_values(&values).ok()
 }
 
-fn gate_check(gates: &FeatureGates) -> impl Fn(&str) -> bool + '_ {
-    |name| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate))
-}
-
 /// The object with defaults and the warnings of reading it; `None` when it is refused.
 fn read(input: &Value) -> Option<(KubeletConfiguration, FeatureGates, Vec<Warning>)> {
     let decoded = decode(&bytes(input), SOURCE).ok()?;
     let mut configuration = decoded.configuration;
     let gates = gates_of(input, &configuration)?;
-    apply_defaults(&mut configuration, &gate_check(&gates));
+    apply_defaults(&mut configuration, &gates);
     Some((configuration, gates, decoded.warnings))
 }
 
@@ -135,7 +131,7 @@ fn validation() {
         let Some((configuration, gates, _)) = read(input) else {
             return Some(json!({"ok": false, "stage": "decode", "problems": 1}));
         };
-        let mut problems = validate(&configuration, &gate_check(&gates));
+        let mut problems = validate(&configuration, &gates);
         problems.extend(validate_on_host(
             &configuration,
             HostFacts {
@@ -163,7 +159,7 @@ fn image_patterns() {
             "preloadedImagesVerificationAllowlist": [input["value"]],
         }});
         let (configuration, gates, _) = read(&question).expect("the pattern is text");
-        Some(json!({"ok": validate(&configuration, &gate_check(&gates)).is_empty()}))
+        Some(json!({"ok": validate(&configuration, &gates).is_empty()}))
     });
 }
 
@@ -188,7 +184,7 @@ fn defaults() {
         if input["legacy"] == true {
             let gates = FeatureGates::from_values(&gate_values(&input["gates"]))
                 .expect("the question's gates are valid");
-            return Some(legacy_kubelet_configuration(&gate_check(&gates)).to_configz());
+            return Some(legacy_kubelet_configuration(&gates).to_configz());
         }
         Some(
             read(input)
@@ -216,7 +212,7 @@ fn merging() {
             .collect();
         let mut merged = merge_drop_ins(&base, &drop_ins).ok()?.configuration;
         let gates = gates_of(input, &merged)?;
-        apply_defaults(&mut merged, &gate_check(&gates));
+        apply_defaults(&mut merged, &gates);
         Some(merged.to_configz())
     };
     check("config_merging.jsonl", |input| {

@@ -1,5 +1,6 @@
 //! Reading, defaults and drop-ins of a KubeletConfiguration.
 
+use rubelet_config::FeatureGates;
 use rubelet_config::kubelet_configuration::{
     API_VERSION, DecodeErrors, DropIn, IgnoredPart, KIND, KubeletConfiguration, apply_defaults,
     apply_eviction_hard_defaults, decode, default_kubelet_configuration, legacy_kubelet_configuration,
@@ -8,8 +9,8 @@ use rubelet_config::kubelet_configuration::{
 use rubelet_model::GoDuration;
 use serde_json::json;
 
-fn all_on(_: &str) -> bool {
-    true
+fn all_on() -> FeatureGates {
+    FeatureGates::every(true)
 }
 
 fn file(body: &str) -> Vec<u8> {
@@ -46,16 +47,16 @@ fn ignored(body: &str) -> Vec<IgnoredPart> {
 #[test]
 fn an_empty_file_stands_for_the_defaults() {
     let mut configuration = read("");
-    apply_defaults(&mut configuration, &all_on);
-    assert_eq!(configuration, default_kubelet_configuration(&all_on));
+    apply_defaults(&mut configuration, &all_on());
+    assert_eq!(configuration, default_kubelet_configuration(&all_on()));
     assert_eq!(configuration.authorization.mode, "Webhook");
     assert_eq!(configuration.read_only_port, 0);
 }
 
 #[test]
 fn without_a_file_four_settings_keep_their_old_defaults() {
-    let legacy = legacy_kubelet_configuration(&all_on);
-    let mut expected = default_kubelet_configuration(&all_on);
+    let legacy = legacy_kubelet_configuration(&all_on());
+    let mut expected = default_kubelet_configuration(&all_on());
     expected.authentication.anonymous.enabled = Some(true);
     expected.authentication.webhook.enabled = Some(false);
     expected.authorization.mode = "AlwaysAllow".to_owned();
@@ -68,7 +69,7 @@ fn without_a_file_four_settings_keep_their_old_defaults() {
 fn defaults_that_depend_on_other_fields() {
     let defaulted = |body: &str| {
         let mut configuration = read(body);
-        apply_defaults(&mut configuration, &all_on);
+        apply_defaults(&mut configuration, &all_on());
         configuration
     };
     assert_eq!(
@@ -96,10 +97,10 @@ fn defaults_that_depend_on_other_fields() {
 
 #[test]
 fn defaults_that_depend_on_gates() {
-    let off = default_kubelet_configuration(&|_| false);
+    let off = default_kubelet_configuration(&FeatureGates::every(false));
     assert_eq!(off.crash_loop_back_off.max_container_restart_period, None);
     assert_eq!(off.image_pull_credentials_verification_policy, "");
-    let on = default_kubelet_configuration(&all_on);
+    let on = default_kubelet_configuration(&all_on());
     assert_eq!(
         on.crash_loop_back_off.max_container_restart_period,
         Some(GoDuration::from_secs(300))
@@ -114,7 +115,7 @@ fn defaults_that_depend_on_gates() {
 fn hard_eviction_thresholds_of_a_file() {
     let thresholds = |body: &str| {
         let mut configuration = read(body);
-        apply_defaults(&mut configuration, &all_on);
+        apply_defaults(&mut configuration, &all_on());
         apply_eviction_hard_defaults(&mut configuration);
         serde_json::to_value(configuration.eviction_hard).expect("a map is JSON")
     };
@@ -340,11 +341,11 @@ fn drop_ins(bodies: &[&str]) -> Vec<DropIn> {
 #[track_caller]
 fn merged(base: &str, bodies: &[&str]) -> KubeletConfiguration {
     let mut base = read(base);
-    apply_defaults(&mut base, &all_on);
+    apply_defaults(&mut base, &all_on());
     let mut configuration = merge_drop_ins(&base, &drop_ins(bodies))
         .unwrap_or_else(|error| panic!("{error}"))
         .configuration;
-    apply_defaults(&mut configuration, &all_on);
+    apply_defaults(&mut configuration, &all_on());
     configuration
 }
 
@@ -378,7 +379,7 @@ fn drop_ins_match_keys_without_regard_to_case() {
 
 #[test]
 fn drop_ins_are_read_strictly() {
-    let base = default_kubelet_configuration(&all_on);
+    let base = default_kubelet_configuration(&all_on());
     let refuse = |bytes: Vec<u8>| {
         merge_drop_ins(
             &base,
@@ -410,7 +411,7 @@ fn drop_ins_are_read_strictly() {
 
 #[test]
 fn every_field_is_written_and_read_back() {
-    let mut configuration = default_kubelet_configuration(&all_on);
+    let mut configuration = default_kubelet_configuration(&all_on());
     apply_eviction_hard_defaults(&mut configuration);
     let text = configuration.to_configz().to_string();
     assert_eq!(

@@ -1,19 +1,20 @@
 //! Whatever stands in a file, the answer is a configuration or problems, never a panic and never a long wait.
 
 use proptest::prelude::*;
+use rubelet_config::FeatureGates;
 use rubelet_config::kubelet_configuration::{
     API_VERSION, DropIn, HostFacts, KIND, KubeletConfiguration, apply_defaults, decode,
     default_kubelet_configuration, merge_drop_ins, validate, validate_on_host,
 };
 use serde_json::{Value, json};
 
-fn all_on(_: &str) -> bool {
-    true
+fn all_on() -> FeatureGates {
+    FeatureGates::every(true)
 }
 
 /// The whole way of a file, and of the same bytes as a drop-in.
 fn go_through(bytes: &[u8]) {
-    let base = default_kubelet_configuration(&all_on);
+    let base = default_kubelet_configuration(&all_on());
     let _ = merge_drop_ins(
         &base,
         &[DropIn {
@@ -26,8 +27,8 @@ fn go_through(bytes: &[u8]) {
         Ok(decoded) => decoded.configuration,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
-    apply_defaults(&mut configuration, &all_on);
-    for gates in [all_on, |_: &str| false] {
+    apply_defaults(&mut configuration, &all_on());
+    for gates in [all_on(), FeatureGates::every(false)] {
         for problem in validate(&configuration, &gates)
             .iter()
             .chain(&validate_on_host(&configuration, HostFacts { cgroup_v2: false }))
@@ -77,7 +78,7 @@ fn fields() -> impl Strategy<Value = Value> {
 
 /// A full file, one setting per line.
 fn full_file() -> String {
-    let Value::Object(fields) = default_kubelet_configuration(&all_on).to_configz() else {
+    let Value::Object(fields) = default_kubelet_configuration(&all_on()).to_configz() else {
         return String::new();
     };
     fields

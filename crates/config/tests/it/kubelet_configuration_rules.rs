@@ -1,9 +1,9 @@
 //! The rules, one line each: what is fine, and what is refused at which field.
 
+use rubelet_config::FeatureGates;
 use rubelet_config::kubelet_configuration::{
     API_VERSION, HostFacts, KIND, apply_defaults, decode, validate, validate_on_host,
 };
-use rubelet_config::{FeatureGates, Gate};
 
 /// Paths of all broken rules of a file with this body.
 #[track_caller]
@@ -14,9 +14,8 @@ fn broken(body: &str) -> Vec<String> {
         .configuration;
     let gates = FeatureGates::from_values(&configuration.feature_gates)
         .unwrap_or_else(|problems| panic!("{body}: {problems:?}"));
-    let check = |name: &str| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate));
-    apply_defaults(&mut configuration, &check);
-    validate(&configuration, &check)
+    apply_defaults(&mut configuration, &gates);
+    validate(&configuration, &gates)
         .into_iter()
         .map(|problem| problem.path)
         .collect()
@@ -257,8 +256,8 @@ fn settings_whose_gates_are_all_off() {
          preloadedImagesVerificationAllowlist: [a]\nlogging: {{format: json}}"
     );
     let mut configuration = decode(text.as_bytes(), "test").expect("it is good").configuration;
-    apply_defaults(&mut configuration, &|_| false);
-    let mut paths: Vec<_> = validate(&configuration, &|_| false)
+    apply_defaults(&mut configuration, &FeatureGates::every(false));
+    let mut paths: Vec<_> = validate(&configuration, &FeatureGates::every(false))
         .into_iter()
         .map(|problem| problem.path)
         .collect();
@@ -431,7 +430,7 @@ fn what_the_machine_must_offer() {
     let on = |body: &str, cgroup_v2: bool| {
         let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{body}\n");
         let mut configuration = decode(text.as_bytes(), "test").expect("it is good").configuration;
-        apply_defaults(&mut configuration, &|_| true);
+        apply_defaults(&mut configuration, &FeatureGates::every(true));
         let problems = validate_on_host(&configuration, HostFacts { cgroup_v2 });
         problems
             .into_iter()

@@ -1,44 +1,14 @@
 //! Credentials show neither in errors nor in logs, at whatever level.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-
 use rubelet_ports::{ImageWriter, RuntimeWriter};
 use rubelet_testkit::fake_cri::Reaction;
 use rubelet_wire::cri::v1;
 use tonic::Code;
-use tracing_subscriber::fmt::MakeWriter;
 
+use crate::log::Log;
 use crate::scene::Scene;
 
 const SECRET: &str = "hunter2-hunter2";
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-}
 
 fn auth() -> v1::AuthConfig {
     let secret = || SECRET.to_owned();
@@ -56,13 +26,7 @@ fn auth() -> v1::AuthConfig {
 #[tokio::test(flavor = "current_thread")]
 async fn credentials_show_nowhere() {
     let log = Log::default();
-    // With a single dispatcher tracing asks the thread that happens to meet a span first, which may be another test's.
-    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(log.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = log.capture(tracing::Level::TRACE);
     let scene = Scene::new().await;
     let said = format!("GET https://me:{SECRET}@registry.example/v2/: 401, tried {SECRET}");
     scene

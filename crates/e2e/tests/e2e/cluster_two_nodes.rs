@@ -177,7 +177,7 @@ async fn check_entered(cluster: &Cluster<'_>, bed: &Bed<'_>, pods: &[Pod]) -> Re
         let told = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
         ensure!(Some(address.trim()) == told, "{address:?} instead of {told:?}");
         let subnet = bed.containerd.network().subnet();
-        let prefix = subnet.trim_end_matches("0/24");
+        let prefix = subnet.trim_end_matches("0/22");
         ensure!(address.starts_with(prefix), "{address:?} is not in {subnet}");
     }
     Ok(())

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rubelet_config::gates::{FeatureGates, Gate};
 use rubelet_config::kubelet_configuration::{
     DropIn, HostFacts, KubeletConfiguration, apply_defaults, decode, merge_drop_ins, validate,
     validate_on_host,
 };
 use rubelet_config::load::Files;
+use rubelet_config::{FeatureGates, Gate};
 use serde_json::{Value, json};
 
 /// A seeded source of choices; the same seed gives the same choices on every machine.
@@ -112,8 +112,7 @@ pub(crate) fn our_verdict(text: &str) -> Value {
     let Some((configuration, gates)) = read(text) else {
         return json!({"decoded": false});
     };
-    let check = |name: &str| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate));
-    let mut problems = validate(&configuration, &check);
+    let mut problems = validate(&configuration, &gates);
     problems.extend(validate_on_host(&configuration, HostFacts { cgroup_v2: true }));
     json!({"decoded": true, "problems": problems.len(), "config": configuration.to_configz()})
 }
@@ -121,9 +120,7 @@ pub(crate) fn our_verdict(text: &str) -> Value {
 fn read(text: &str) -> Option<(KubeletConfiguration, FeatureGates)> {
     let mut configuration = decode(text.as_bytes(), "generated").ok()?.configuration;
     let gates = FeatureGates::from_values(&configuration.feature_gates).ok()?;
-    apply_defaults(&mut configuration, &|name| {
-        Gate::by_name(name).is_some_and(|gate| gates.enabled(gate))
-    });
+    apply_defaults(&mut configuration, &gates);
     Some((configuration, gates))
 }
 
@@ -140,9 +137,7 @@ pub(crate) fn our_merge(texts: &[String]) -> Option<Value> {
         .collect();
     let mut merged = merge_drop_ins(&base, &drop_ins).ok()?.configuration;
     let gates = FeatureGates::from_values(&merged.feature_gates).ok()?;
-    apply_defaults(&mut merged, &|name| {
-        Gate::by_name(name).is_some_and(|gate| gates.enabled(gate))
-    });
+    apply_defaults(&mut merged, &gates);
     Some(merged.to_configz())
 }
 

@@ -1,11 +1,11 @@
 //! Generated and mutated pods: accepted or refused alike, for the same fields, and the same after defaults. What is accepted can
 //! be made into containers, or is refused with a field and a reason.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use anyhow::Result;
-use rubelet_config::gates::{FeatureGates, Gate};
+use rubelet_config::FeatureGates;
 use rubelet_lifecycle::configuration::{ContainerInputs, container_config, unsupported};
 use rubelet_manifest::{api_reference, apply_defaults, decode, generate, mutate, validate};
 use rubelet_testkit::oracle::Oracle;
@@ -18,22 +18,15 @@ use crate::yaml_text::yaml_text;
 const CASES: u64 = 10_000;
 const BATCH: usize = 10_000;
 
-static GATES: LazyLock<FeatureGates> = LazyLock::new(|| {
-    let gates = FeatureGates::from_values(&BTreeMap::new());
-    gates.unwrap_or_else(|problems| panic!("default gates: {problems:?}"))
-});
-
-pub(crate) fn gate_is_on(name: &str) -> bool {
-    Gate::by_name(name).is_some_and(|gate| GATES.enabled(gate))
-}
+pub(crate) static GATES: LazyLock<FeatureGates> = LazyLock::new(FeatureGates::default);
 
 /// The answer in the form of `upstream_answer`.
 fn our_answer(text: &str) -> Value {
     let Ok(mut manifest) = decode(text.as_bytes()) else {
         return json!({"decoded": false});
     };
-    apply_defaults(&mut manifest.pod, &gate_is_on);
-    let errors: BTreeSet<String> = validate(&manifest.pod, &gate_is_on)
+    apply_defaults(&mut manifest.pod, &GATES);
+    let errors: BTreeSet<String> = validate(&manifest.pod, &GATES)
         .into_iter()
         .map(|error| format!("{} {}", error.path, error.kind.reason()))
         .collect();
@@ -118,7 +111,7 @@ fn can_run_or_says_why(text: &str) {
     let Ok(mut manifest) = decode(text.as_bytes()) else {
         return;
     };
-    apply_defaults(&mut manifest.pod, &gate_is_on);
+    apply_defaults(&mut manifest.pod, &GATES);
     let (pod, node) = (&manifest.pod, plain_node());
     let refusals = unsupported(pod, &node);
     for refusal in &refusals {

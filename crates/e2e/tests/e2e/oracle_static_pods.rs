@@ -6,7 +6,7 @@ use rubelet_testkit::oracle::Oracle;
 use serde_json::{Value, json};
 
 use crate::oracle_ours::{Differences, seeds};
-use crate::oracle_pods::{gate_is_on, prune};
+use crate::oracle_pods::{GATES, prune};
 use crate::yaml_text::yaml_text;
 
 const CASES: u64 = 5_000;
@@ -44,8 +44,8 @@ fn question(seed: u64) -> Value {
 fn our_answer(question: &Value) -> Value {
     let text = question["text"].as_str().unwrap_or_default().as_bytes();
     let read = match question["file"].as_str() {
-        Some(path) => read_file(text, path, NODE, &gate_is_on),
-        None => read_url(text, URL, NODE, &gate_is_on),
+        Some(path) => read_file(text, path, NODE, &GATES),
+        None => read_url(text, URL, NODE, &GATES),
     };
     match read {
         Ok(read) => comparable(json!({"ok": true, "pods": read.pods})),

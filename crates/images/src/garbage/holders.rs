@@ -1,13 +1,14 @@
-//! Who holds images on this node: containers, pods that run or may come to run, image volumes, and the runtime itself.
+//! What holds images on this node: containers, active pods, image volumes, and the runtime itself.
 //!
-//! Owns the questions and what an answer means. An image counts as held before the first container has it: a pod that waits for its turn
-//! must not lose what it was given, or the node pulls the same image again and again.
+//! Owns the queries and their interpretation. An image counts as held before the first container uses it: otherwise the
+//! image of a pod that waits to start would be removed and pulled again and again.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::configuration::labels;
+use rubelet_model::pod::PodName;
 use rubelet_ports::{NoAnswer, PodView, PodsToRun, RuntimeError, RuntimeReader};
 use rubelet_wire::cri::v1;
 use serde_json::Value;
@@ -18,7 +19,7 @@ use crate::garbage::ledger::ImageKey;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldImage {
     pub image: ImageKey,
-    /// In words for people.
+    /// A text for users.
     pub holder: String,
 }
 
@@ -27,17 +28,17 @@ pub trait ImageHolders: Send + Sync {
     /// The images of all containers that the runtime has, also of those that ended.
     async fn containers(&self) -> Result<Vec<HeldImage>, RuntimeError>;
 
-    /// The pods that need their images; `None` while that cannot be told.
+    /// The pods that need their images; `None` while that is not known.
     async fn pods(&self) -> Result<Option<Vec<Arc<Pod>>>, NoAnswer>;
 
-    /// The image that the runtime makes sandboxes from, if it tells. Runtimes that know what pinning is pin it.
+    /// The image that the runtime makes sandboxes from, if it reports it. Runtimes that know what pinning is pin it.
     async fn sandbox_image(&self) -> Result<Option<String>, RuntimeError>;
 }
 
 /// The node as the agent and the runtime show it.
 pub struct NodeHolders {
     pub runtime: Arc<dyn RuntimeReader>,
-    /// What the agent has seen of containers: the runtime's lists do not tell of mounts.
+    /// What the agent has seen of containers: the runtime's lists do not have mounts.
     pub seen: Arc<dyn PodView>,
     pub to_run: Arc<dyn PodsToRun>,
 }
@@ -71,7 +72,7 @@ impl ImageHolders for NodeHolders {
 }
 
 fn of_container(container: &v1::Container) -> HeldImage {
-    // Older runtimes tell the id only as the reference.
+    // Older runtimes report the id only as the reference.
     let id = match container.image_id.as_str() {
         "" => &container.image_ref,
         id => id,
@@ -102,14 +103,13 @@ fn sandbox_image_in(text: &str) -> Option<String> {
     (!image.is_empty()).then(|| image.to_owned())
 }
 
-/// The names of all images that a pod needs, and who says so. A container that has ended may be needed again when its sandbox dies.
+/// The names of all images that a pod needs, each with the container or volume that needs it. A container that has ended may be needed again when its sandbox dies.
 pub(crate) fn needs_of(pod: &Pod) -> Vec<(String, String)> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
-    let metadata = &pod.metadata;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let pod_name = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));
+    let pod_name = PodName::of(pod);
     let init = spec.init_containers.iter().flatten();
     let containers = init
         .chain(&spec.containers)

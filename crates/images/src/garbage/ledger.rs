@@ -1,6 +1,6 @@
 //! Which images are on the node, since when, when each was used last, and which of them may go.
 //!
-//! Owns the choice: the order in which unused images go, and why the others stay. It decides from what it is given and does nothing.
+//! Owns the choice: the order in which unused images go, and why the others stay. It is pure: it removes nothing.
 //!
 //! ```text
 //! on the node ─► used? pinned? too young? ─► stays, and is named when space is short
@@ -40,7 +40,7 @@ impl ImageKey {
     }
 }
 
-/// Who uses which image, in words for people.
+/// Which images are used, and by what, as text for users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holders(BTreeMap<ImageKey, BTreeSet<String>>);
 
@@ -77,12 +77,12 @@ pub(crate) struct Unused {
 }
 
 impl Unused {
-    /// Unused for so long, as far as anybody knows.
+    /// Unused for so long, as far as is known.
     fn unused_since(&self) -> Moment {
         self.last_used.unwrap_or(self.first_detected)
     }
 
-    /// Whether it is unused for longer than `max_age`. Before the agent has run for so long it cannot tell.
+    /// Whether it is unused for longer than `max_age`. Before the agent has run for so long that is not known.
     pub(crate) fn is_too_old(&self, max_age: Duration, started_at: Moment, now: Moment) -> bool {
         !max_age.is_zero() && now.since(started_at) > max_age && now.since(self.unused_since()) > max_age
     }
@@ -147,7 +147,7 @@ impl Ledger {
         self.images.remove(image);
     }
 
-    /// Images that nobody uses and nobody has pinned, the one that was unused longest first.
+    /// Images that are neither used nor pinned, the one that was unused longest first.
     pub(crate) fn unused(&self, holders: &Holders) -> Vec<Unused> {
         let unused = self
             .images

@@ -1,11 +1,11 @@
-//! Removing images that nobody uses: when they are too old, and when the disk is too full.
+//! Image garbage collection: removes unused images when they are too old, and when the disk is too full.
 //!
 //! Owns the rounds and the events about them. Which images go and in which order is decided in `ledger`, how much has to go in `space`,
-//! who holds what is asked through `holders`. Nothing is removed before every source of pods has delivered.
+//! and `holders` finds what holds each image. Nothing is removed before every source of pods has delivered.
 //!
 //! ```text
 //! every 5 minutes: look (images, containers, pods) ─► too old: remove ─► filesystem too full? ─► remove until enough is free
-//!                                                                              └─ not enough could go: event, with who holds it
+//!                                                                              └─ not enough could go: event, with what holds it
 //! ```
 //!
 //! Only the filesystem of images counts: where containers write to another one, removing images does not help it.
@@ -32,11 +32,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::garbage::holders::needs_of;
 use crate::garbage::ledger::{Holders, Ledger, Unused};
 use crate::garbage::space::{NoCapacity, judge, not_enough};
+use crate::messages::runtime_errors;
 use crate::metrics::{ImagesMetrics, Removed};
 use crate::records::PullRecords;
 use crate::reference::with_default_tag;
 use crate::request::image_id;
-use crate::words::runtime_errors;
 
 pub use crate::garbage::holders::{HeldImage, ImageHolders, NodeHolders};
 pub use crate::garbage::ledger::ImageKey;
@@ -95,13 +95,13 @@ pub struct GarbagePorts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freed {
     pub images: usize,
-    /// By the sizes that the runtime tells. Layers that other images share stay.
+    /// By the sizes that the runtime reports. Layers that other images share stay.
     pub bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GarbageError {
-    #[error("not every source of pods has delivered yet: nobody can tell which images are needed")]
+    #[error("not every source of pods has delivered yet: it is not known which images are needed")]
     TooEarly,
     #[error("ask the agent for its pods: {0}")]
     Agent(#[from] NoAnswer),
@@ -144,10 +144,10 @@ pub struct GarbageHandle {
 }
 
 impl GarbageHandle {
-    /// Removes every image that nobody uses, now, whatever the thresholds are; young and pinned ones stay. For when the disk is short.
+    /// Removes every unused image, now, whatever the thresholds are; young and pinned ones stay. For when the disk is short.
     ///
     /// # Errors
-    /// When it cannot be told what is used, or an image could not be removed.
+    /// When it is not known what is used, or an image could not be removed.
     pub async fn free_unused(&self) -> Result<Freed, GarbageError> {
         let (reply, answer) = oneshot::channel();
         self.asks.send(reply).await.map_err(|_| GarbageError::Over)?;
@@ -230,7 +230,7 @@ impl Collector {
                 ask = asked.recv() => match ask {
                     Some(reply) => {
                         let answer = self.sweep_everything().await;
-                        // Whoever asked may be gone by now.
+                        // The caller may be gone by now.
                         let _ = reply.send(answer);
                     }
                     None => return,
@@ -246,7 +246,7 @@ impl Collector {
     /// One round; the answer is when the next one is due.
     async fn round(&mut self) -> Duration {
         let result = match self.settings.is_switched_off() {
-            // When images were used last is worth knowing when somebody asks for space.
+            // The times of last use are needed when space is asked for.
             true => self.look().await.map(|_| Freed::default()),
             false => self.collect().await,
         };
@@ -271,7 +271,7 @@ impl Collector {
                         .borrow()
                         .as_ref()
                         .and_then(|node| node.metadata.uid.clone());
-                    self.tell(FAILED_AGAIN, error.to_string(), uid);
+                    self.record_event(FAILED_AGAIN, error.to_string(), uid);
                 } else {
                     tracing::warn!(%error, "Images could not be collected");
                 }
@@ -296,7 +296,7 @@ impl Collector {
             Ok(None) => return Ok(old),
             Ok(Some(too_full)) => too_full,
             Err(NoCapacity) => {
-                self.tell(NO_CAPACITY, GarbageError::NoCapacity.to_string(), None);
+                self.record_event(NO_CAPACITY, GarbageError::NoCapacity.to_string(), None);
                 return Err(GarbageError::NoCapacity);
             }
         };
@@ -312,7 +312,7 @@ impl Collector {
         if freed.bytes < to_free_bytes {
             let left = self.ledger.left(&look.holders, self.settings.min_age, look.at);
             let message = not_enough(too_full, capacity_bytes, freed.bytes, &left);
-            self.tell(FREE_FAILED, message.clone(), None);
+            self.record_event(FREE_FAILED, message.clone(), None);
             return Err(GarbageError::NotEnough(message));
         }
         Ok(Freed {
@@ -388,7 +388,7 @@ impl Collector {
         Ok(id)
     }
 
-    /// Capacity and what is left of the first filesystem of images, as upstream; nothing where the runtime does not say which one it is.
+    /// Capacity and what is left of the first filesystem of images, as upstream; nothing where the runtime does not name it.
     async fn filesystem(&self) -> Result<(u64, u64), GarbageError> {
         let answer = self.ports.reader.image_fs_info().await?;
         let first = answer
@@ -496,7 +496,7 @@ impl Collector {
         }
     }
 
-    fn tell(&self, reason: &'static str, message: String, node_uid: Option<String>) {
+    fn record_event(&self, reason: &'static str, message: String, node_uid: Option<String>) {
         self.ports.events.record_node(NodeEvent {
             event_type: EventType::Warning,
             reason: reason.into(),

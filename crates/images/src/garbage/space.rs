@@ -1,6 +1,6 @@
-//! How much of a filesystem is used, how much that is too much, and the words for it.
+//! How much of a filesystem is used, how much that is too much, and the messages about it.
 //!
-//! Owns upstream's arithmetic and sentences. It decides from two numbers and does nothing.
+//! Owns upstream's arithmetic and messages. It is pure.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,7 @@ pub(crate) fn judge(
     }))
 }
 
-/// Upstream's sentences, and what upstream does not tell: which images hold the space, and why they stay.
+/// Upstream's messages, and what they leave out: which images hold the space, and why they stay.
 pub(crate) fn not_enough(too_full: TooFull, capacity_bytes: u64, freed_bytes: u64, left: &[Left]) -> String {
     let mut text = format!(
         "Insufficient free disk space on the node's image filesystem ({}% of {} used). Failed to free sufficient space by \

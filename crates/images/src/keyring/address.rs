@@ -1,4 +1,4 @@
-//! Addresses of registries and repositories without a scheme, and which of them a pattern means.
+//! Addresses of registries and repositories without a scheme, and which of them a pattern matches.
 //!
 //! Owns how such an address is taken apart, which is what Go's URL parser makes of it, and the rule: the same port, as many parts of the
 //! host name, each fitting, and the pattern's path as the beginning of the other's. It knows no credentials.

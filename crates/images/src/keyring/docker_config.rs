@@ -1,6 +1,6 @@
 //! Docker's configuration: which user for which registry, in both forms.
 //!
-//! Owns the reading. Names of fields are read in any case, because Go does so. An error never repeats what it read.
+//! Owns the parsing. Field names are matched without regard to case, as in Go. An error never repeats what it read.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ pub(crate) fn read(bytes: &[u8], form: DockerConfigForm) -> Result<DockerConfig,
     }
 }
 
-/// They go to nobody, but where they are none, upstream does not take the rest either.
+/// They are not used, but where they are malformed, upstream does not use the rest either.
 fn are_headers(headers: &Value) -> bool {
     match headers {
         Value::Null => true,

@@ -1,7 +1,7 @@
-//! Answers of one plugin, for as long as it said that they are good.
+//! Answers of one plugin, for the time that the plugin allows.
 //!
-//! Owns by what an answer is found again: an image, its registry, or nothing at all, and the service account that it is for. It is bounded:
-//! what ends first goes first.
+//! Owns the keys of the answers: an image, its registry, or all images, and the service account. It is bounded:
+//! the answer that expires first is dropped first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct AccountKey {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
-    /// An image or a registry; upstream does not tell them apart either.
+    /// An image or a registry; upstream does not distinguish them either.
     Named(String),
     Everything,
 }

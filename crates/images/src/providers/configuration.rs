@@ -1,6 +1,6 @@
 //! `CredentialProviderConfig`: which plugins there are, and for which images.
 //!
-//! Owns the reading of its three versions and the rules. All problems are told at once. Files are opened by the caller.
+//! Owns the reading of its three versions and the rules. All problems are reported at once. Files are opened by the caller.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,7 +22,7 @@ const LIMITS: Limits = Limits {
     max_nodes: 100_000,
 };
 
-/// In which version a plugin is spoken to.
+/// The API version of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PluginApi {
     V1,

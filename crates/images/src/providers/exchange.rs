@@ -1,6 +1,6 @@
-//! What goes to a plugin and what comes back.
+//! The request to a plugin and its response.
 //!
-//! Owns both texts. An answer that is not exactly right is none, and no error repeats it.
+//! Owns both JSON forms. A response that is not valid is an error, and no error repeats it.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ pub(crate) enum CacheScope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PluginAnswer {
     pub(crate) scope: CacheScope,
-    /// `None`: as long as the configuration says.
+    /// `None`: as long as the configuration sets.
     pub(crate) duration: Option<GoDuration>,
     pub(crate) users: DockerConfig,
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared, join_all};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use rubelet_model::pod::{name_of, namespace_of, uid_text};
 use rubelet_ports::api::ObjectReader;
 use rubelet_ports::{Clock, CredentialPlugins, PluginCall, PodObjects, TokenQuestion, within};
 use tokio::sync::Semaphore;
@@ -49,7 +50,7 @@ pub struct PodAccounts {
 }
 
 /// What all plugins share.
-struct Means {
+struct Deps {
     plugins: Arc<dyn CredentialPlugins>,
     accounts: Option<PodAccounts>,
     clock: Arc<dyn Clock>,
@@ -65,7 +66,7 @@ pub struct CredentialProviders {
 #[derive(Default)]
 pub(crate) struct Provided {
     pub(crate) keyring: Keyring,
-    /// Why a plugin gave nothing, in words for people.
+    /// Why a plugin gave nothing, as a message for users.
     pub(crate) failures: Vec<String>,
 }
 
@@ -78,7 +79,7 @@ impl CredentialProviders {
         clock: Arc<dyn Clock>,
         metrics: Option<ImagesMetrics>,
     ) -> Self {
-        let means = Arc::new(Means {
+        let deps = Arc::new(Deps {
             plugins,
             accounts,
             clock,
@@ -86,7 +87,7 @@ impl CredentialProviders {
         });
         let providers = settings
             .into_iter()
-            .map(|settings| Provider::new(settings, &means));
+            .map(|settings| Provider::new(settings, &deps));
         Self {
             providers: providers.collect(),
         }
@@ -135,7 +136,7 @@ struct RunKey {
 struct Provider {
     settings: ProviderSettings,
     patterns: Vec<Address>,
-    means: Arc<Means>,
+    deps: Arc<Deps>,
     /// Held to look up and to note, never across an await.
     cache: Mutex<AnswerCache>,
     /// Held to look up and to note, never across an await.
@@ -161,7 +162,7 @@ enum Found {
 }
 
 impl Provider {
-    fn new(settings: ProviderSettings, means: &Arc<Means>) -> Self {
+    fn new(settings: ProviderSettings, deps: &Arc<Deps>) -> Self {
         Self {
             patterns: settings
                 .match_images
@@ -169,7 +170,7 @@ impl Provider {
                 .filter_map(|pattern| Address::parse(pattern))
                 .collect(),
             settings,
-            means: Arc::clone(means),
+            deps: Arc::clone(deps),
             cache: Mutex::default(),
             runs: Mutex::default(),
             places: Arc::new(Semaphore::new(MAX_RUNS)),
@@ -198,7 +199,7 @@ impl Provider {
             None => Source::Node,
         };
         let key = account.as_ref().map(|account| self.account_key(account));
-        let kept = unpoisoned(&self.cache).find(repository, key.as_ref(), self.means.clock.moment());
+        let kept = unpoisoned(&self.cache).find(repository, key.as_ref(), self.deps.clock.moment());
         if let Some(users) = kept {
             return Ok(Some((source, users)));
         }
@@ -219,12 +220,12 @@ impl Provider {
                 false => Found::None,
             });
         };
-        let Some(accounts) = &self.means.accounts else {
+        let Some(accounts) = &self.deps.accounts else {
             return Err("cannot get ServiceAccounts when kubelet is in standalone mode".to_owned());
         };
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace_of(pod);
         let read = accounts.reader.service_account(namespace, name);
-        let read = within(self.means.clock.as_ref(), ACCOUNT_DEADLINE, read).await;
+        let read = within(self.deps.clock.as_ref(), ACCOUNT_DEADLINE, read).await;
         let account = read
             .map_err(|elapsed| elapsed.to_string())
             .and_then(|read| read.map_err(|error| error.to_string()))
@@ -237,8 +238,8 @@ impl Provider {
             service_account: name.to_owned(),
             audiences: vec![attributes.audience.clone()],
             expiration_seconds: TOKEN_SECONDS,
-            pod_name: pod.metadata.name.clone().unwrap_or_default(),
-            pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+            pod_name: name_of(pod).to_owned(),
+            pod_uid: uid_text(pod).to_owned(),
         };
         let token = accounts
             .objects
@@ -269,7 +270,7 @@ impl Provider {
         }
     }
 
-    /// One run for everybody who asks the same at the same time. It is driven by those who wait for it and ends with the last of them.
+    /// One run for all callers that ask the same at the same time. The waiting callers drive it, and it ends with the last of them.
     async fn run(&self, repository: &str, account: Option<&Account>) -> Result<PluginAnswer, String> {
         let key = RunKey {
             repository: repository.to_owned(),
@@ -308,14 +309,14 @@ impl Provider {
             deadline: RUN_DEADLINE,
             max_output_bytes: MAX_OUTPUT_BYTES,
         };
-        let (means, places, api) = (Arc::clone(&self.means), Arc::clone(&self.places), settings.api);
+        let (deps, places, api) = (Arc::clone(&self.deps), Arc::clone(&self.places), settings.api);
         async move {
             // Never closed, so there is a place in the end.
             let _place = places.acquire().await;
-            let (name, began) = (call.name.clone(), means.clock.moment());
-            let ran = means.plugins.run(call).await;
-            if let Some(metrics) = &means.metrics {
-                metrics.plugin_ran(&name, means.clock.moment().since(began), ran.is_ok());
+            let (name, began) = (call.name.clone(), deps.clock.moment());
+            let ran = deps.plugins.run(call).await;
+            if let Some(metrics) = &deps.metrics {
+                metrics.plugin_ran(&name, deps.clock.moment().since(began), ran.is_ok());
             }
             match ran {
                 Ok(output) => exchange::answer(api, &output).map_err(|error| error.to_string()),
@@ -352,7 +353,7 @@ impl Provider {
         if duration.is_zero() {
             return;
         }
-        let now = self.means.clock.moment();
+        let now = self.deps.clock.moment();
         let users = answer.users.clone();
         unpoisoned(&self.cache).keep(answer.scope, repository, key, users, (now, now.plus(duration)));
     }

@@ -1,4 +1,5 @@
-//! Who pulled which image with what, kept across restarts: a pod gets an image that is on the node only if it could have pulled it.
+//! The records of pulled images and their credentials, kept across restarts: a pod may use an image that is on the node only if it could have
+//! pulled it.
 //!
 //! Owns the files under `image_manager/`, laid out as upstream's, so that either agent can follow the other. It must not pull.
 //!
@@ -7,8 +8,8 @@
 //! image_manager/pulled/sha256-<reference>   who could pull it
 //! ```
 //!
-//! Whatever is uncertain counts against the pod, which costs it a question to the registry: an intent without a record, a record or an intent
-//! that cannot be read, a pull whose end nobody saw. A broken record stays in its place for that reason: without it, the image would look as if
+//! Whatever is uncertain counts against the pod, which then has to pull with its own credentials: an intent without a record, a record or an intent
+//! that cannot be read, a pull whose end was not seen. A broken record stays in its place for that reason: without it, the image would look as if
 //! it had been on the node from the beginning.
 
 pub(crate) mod record;
@@ -57,7 +58,7 @@ pub struct PullRecords {
 pub(crate) enum Access {
     /// The policy asks for nothing.
     Exempt,
-    /// Everybody on this node may use it.
+    /// Every pod of this node may use it.
     Granted,
     MustPull,
     /// The records cannot be read: the registry decides.
@@ -80,7 +81,7 @@ impl PullRecords {
                 contents: OnceCell::new(),
                 metrics: OnceLock::new(),
                 turn: tokio::sync::Mutex::default(),
-                complaint: Mutex::default(),
+                throttle: Mutex::default(),
             }),
         }
     }
@@ -92,7 +93,7 @@ impl PullRecords {
         self
     }
 
-    /// `image` is what the pod's container says, `image_ref` the runtime's word for what is there.
+    /// `image` is the name in the pod's container, `image_ref` the runtime's reference of the present image.
     pub(crate) async fn access(&self, image: &str, image_ref: &str) -> Access {
         let Some(contents) = self.store.contents().await else {
             return Access::Unknown;
@@ -169,7 +170,7 @@ impl PullRecords {
             self.store.ports.clock.sleep(CLEANING_INTERVAL).await;
             let listed_at = self.store.ports.clock.now();
             match self.store.ports.images.list_images(None).await {
-                // A runtime that has just begun may know none of its images yet, and without their records they would be open to everybody.
+                // A runtime that has just begun may know none of its images yet, and without their records every pod could use them.
                 Ok(images) if images.is_empty() => {}
                 Ok(images) => {
                     self.prune(&images.into_iter().map(|image| image.id).collect(), listed_at)
@@ -187,7 +188,7 @@ impl PullRecords {
             .await;
     }
 
-    /// Drops the records of images that were just removed, if nobody has pulled them since `before`.
+    /// Drops the records of images that were just removed, if they were not pulled since `before`.
     pub(crate) async fn removed(&self, image_refs: &BTreeSet<String>, before: Timestamp) {
         if !image_refs.is_empty() {
             self.forget(|image_ref| image_refs.contains(image_ref), before)
@@ -219,7 +220,7 @@ impl PullRecords {
     }
 }
 
-/// A pull that somebody began.
+/// A pull that has begun.
 pub(crate) struct Intent {
     store: Arc<Store>,
     image: String,

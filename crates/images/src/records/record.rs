@@ -1,4 +1,4 @@
-//! What is written down about pulls, as upstream writes it: an intent while a pull goes on, a record of who could pull an image.
+//! The files about pulls, as upstream writes them: an intent while a pull is under way, a record of the credentials that could pull an image.
 //!
 //! Owns the JSON of both, their file names, and how a record grows. Records hold hashes of credentials, never credentials.
 
@@ -73,7 +73,7 @@ pub(crate) struct Grants {
     pub(crate) kubernetes_secrets: Vec<SecretGrant>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) kubernetes_service_accounts: Vec<AccountGrant>,
-    /// Everybody on the node.
+    /// Every pod of the node.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) node_pods_accessible: bool,
 }
@@ -125,7 +125,7 @@ impl AccountGrant {
 }
 
 impl Grants {
-    /// What a pull with this credential shows; none at all is open to everybody.
+    /// The grant of a pull with this credential; a pull without any opens the image to every pod.
     pub(crate) fn of(used: Option<&Candidate>) -> Self {
         let mut grants = Self::default();
         match used.map(|candidate| (&candidate.source, candidate)) {
@@ -198,7 +198,7 @@ impl PulledRecord {
         }
     }
 
-    /// The record with further grants under this name; `None` when they say nothing new.
+    /// The record with further grants under this name; `None` when they add nothing.
     pub(crate) fn with(&self, name: &str, new: &Grants, now: Timestamp) -> Option<Self> {
         if new.is_empty() {
             return None;
@@ -247,7 +247,7 @@ pub(crate) fn encode_intent(image: &str) -> Vec<u8> {
     })
 }
 
-/// The image that somebody was about to pull.
+/// The image of a pull intent.
 pub(crate) fn decode_intent(bytes: &[u8]) -> Result<Decoded<String>, RecordError> {
     let file: IntentFile = from_json(bytes)?;
     let is_old = check_header(&file.kind, INTENT_KIND, &file.api_version)?;

@@ -1,6 +1,6 @@
 //! The files of records, and what is in them.
 //!
-//! Owns reading them once, writing them in one order, and finding out what became of pulls whose end nobody saw. It must not decide who may
+//! Owns reading them once, writing them in one order, and finding out what became of pulls whose end was not seen. It must not decide who may
 //! use an image.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use rubelet_ports::{Complaint, FileError};
+use rubelet_ports::{FileError, LogThrottle};
 use tokio::sync::OnceCell;
 
 use crate::metrics::ImagesMetrics;
@@ -34,7 +34,7 @@ pub(crate) struct Contents {
     pub(crate) broken: BTreeSet<String>,
     /// Intents that are on disk, with the number of pulls under way.
     pub(crate) intents: BTreeMap<String, usize>,
-    /// Files of intents of another life of this process, where nobody knows whether their image came: they cannot be read, or the runtime
+    /// Intents from before a restart for which it is not known whether the image was pulled: they cannot be read, or the runtime
     /// gave no answer. A pull that fails does not end the doubt.
     pub(crate) doubtful: BTreeSet<String>,
 }
@@ -47,9 +47,9 @@ pub(crate) struct Store {
     /// Read when it is needed first; a failure is tried again.
     pub(crate) contents: OnceCell<Mutex<Contents>>,
     pub(crate) metrics: OnceLock<ImagesMetrics>,
-    /// Held by whoever changes a file, so that files and `contents` change in the same order.
+    /// Held while a file changes, so that files and `contents` change in the same order.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    pub(crate) complaint: Mutex<Complaint>,
+    pub(crate) throttle: Mutex<LogThrottle>,
 }
 
 impl Store {
@@ -61,7 +61,7 @@ impl Store {
         let contents = self.contents.get_or_try_init(|| self.load()).await;
         if let Err(error) = &contents {
             let now = self.ports.clock.moment();
-            if unpoisoned(&self.complaint).is_due(&error.to_string(), now) {
+            if unpoisoned(&self.throttle).is_due(&error.to_string(), now) {
                 tracing::error!(%error, "Cannot read the records of image pulls, so that every image is pulled");
             }
         }
@@ -121,7 +121,7 @@ impl Store {
         Ok(contents)
     }
 
-    /// Tells how much is on disk.
+    /// Reports how much is on disk.
     pub(crate) fn count(&self, contents: &Mutex<Contents>) {
         if let Some(metrics) = self.metrics.get() {
             let contents = unpoisoned(contents);
@@ -161,7 +161,7 @@ impl Store {
         Ok(files)
     }
 
-    /// Pulls of another life of this process: who knows whether they ended.
+    /// Pulls from before a restart, which may or may not have ended.
     async fn settle_all(&self, contents: &mut Contents) {
         let images: Vec<String> = contents.intents.keys().cloned().collect();
         for image in images {
@@ -234,7 +234,7 @@ impl Store {
             .is_ok()
     }
 
-    /// Removes the intent of a pull that ended, if nobody else is at it.
+    /// Removes the intent of a pull that ended, if no other pull of the image is under way.
     pub(crate) async fn tidy(&self, contents: &Mutex<Contents>, image: &str) {
         let _turn = self.turn.lock().await;
         let is_left = {

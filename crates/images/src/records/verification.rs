@@ -1,4 +1,4 @@
-//! Whether a pod may use an image that is on the node without showing the registry its credentials.
+//! Whether a pod may use an image that is on the node without a check of its credentials by the registry.
 //!
 //! Owns `imagePullCredentialsVerificationPolicy` and the comparison with a record. It decides; nothing is read or written here.
 
@@ -49,7 +49,7 @@ impl Allowlist {
 }
 
 impl VerificationPolicy {
-    /// By the words of the configuration; `None` for others.
+    /// By the names of the configuration; `None` for others.
     #[must_use]
     pub fn new(policy: &str, allowlist: &[String]) -> Option<Self> {
         Some(match policy {
@@ -74,7 +74,7 @@ impl VerificationPolicy {
 /// What is known of an image that is on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known<'r> {
-    /// Nobody has written about it: it was there before, or somebody else put it there.
+    /// There is no record: it was there before, or was not pulled by the kubelet.
     Nothing,
     /// A pull was begun, or there is a record that cannot be read.
     OnlyThatWePulled,
@@ -85,7 +85,7 @@ pub(crate) enum Known<'r> {
 pub(crate) enum Verdict {
     /// The policy asks for nothing.
     Exempt,
-    /// Everybody on this node may use it.
+    /// Every pod of this node may use it.
     Granted,
     /// The registry has to be asked.
     MustPull,
@@ -93,7 +93,7 @@ pub(crate) enum Verdict {
     Compare(Grants),
 }
 
-/// As far as it can be told without the pod's credentials.
+/// The verdict without the pod's credentials.
 pub(crate) fn verdict(policy: &VerificationPolicy, image: &str, known: Known<'_>) -> Verdict {
     let is_pulled_by_us = match known {
         Known::Nothing => false,

@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
+use rubelet_model::pod::namespace_of;
 use rubelet_wire::cri::v1::DnsConfig;
 
 use super::node::NodeConfiguration;
@@ -140,7 +141,7 @@ fn cluster_dns(pod: &Pod, node: &NodeConfiguration, resolver: Option<&ResolvConf
     let mut searches = host.unwrap_or_default();
     let domain = &node.cluster_domain;
     if !domain.is_empty() {
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = namespace_of(pod);
         let cluster = [
             format!("{namespace}.svc.{domain}"),
             format!("svc.{domain}"),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, FileKeySelector, Pod};
+use rubelet_model::pod::namespace_of;
 use rubelet_resources::{ContainerDemand, PodDemand};
 
 use super::downward::{Addresses, field_value, resource_value};
@@ -98,7 +99,7 @@ impl Environment {
 /// The container's whole environment.
 pub fn environment(container: &Container, sources: Sources<'_>) -> Result<Environment, ConfigurationError> {
     let mut environment = Environment::default();
-    for (name, value) in env_from(container, namespace(sources.pod), sources.objects)? {
+    for (name, value) in env_from(container, namespace_of(sources.pod), sources.objects)? {
         environment.set(&name, value);
     }
     for variable in container.env.iter().flatten() {
@@ -112,10 +113,6 @@ pub fn environment(container: &Container, sources: Sources<'_>) -> Result<Enviro
         }
     }
     Ok(environment)
-}
-
-fn namespace(pod: &Pod) -> &str {
-    pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
 /// `None` for a variable that may be missing and is.
@@ -149,7 +146,7 @@ fn referenced(
             problem,
         }),
     };
-    let namespace = namespace(sources.pod);
+    let namespace = namespace_of(sources.pod);
     if let Some(selector) = &from.field_ref {
         let addresses = Addresses {
             pod_ips: sources.pod_ips,

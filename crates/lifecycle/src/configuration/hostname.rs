@@ -4,6 +4,7 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use rubelet_model::names::{is_dns_label, is_dns_subdomain};
+use rubelet_model::pod::{name_of, namespace_of};
 
 use super::node::ConfigurationError;
 
@@ -34,16 +35,15 @@ pub fn pod_hostname(pod: &Pod, cluster_domain: &str) -> Result<Hostname, Configu
             domain: None,
         });
     }
-    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
     let name = match set(&spec.hostname) {
         Some(name) if !is_dns_label(name) => return Err(bad("hostname", name)),
         Some(name) => name,
-        None => pod_name,
+        None => name_of(pod),
     };
     let domain = match set(&spec.subdomain) {
         Some(subdomain) if !is_dns_label(subdomain) => return Err(bad("subdomain", subdomain)),
         Some(subdomain) => {
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let namespace = namespace_of(pod);
             Some(format!("{subdomain}.{namespace}.svc.{cluster_domain}"))
         }
         None => None,

@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use k8s_openapi::api::core::v1::{Container, HostAlias, Pod};
+use rubelet_model::pod::uses_host_network;
 
 use super::hostname::Hostname;
 
@@ -21,9 +22,8 @@ const LOCAL_ENTRIES: &str = "127.0.0.1\tlocalhost\n\
 
 /// Whether the container gets the file: not over a mount of its own, and not before the pod has an address.
 pub fn is_mounted(pod: &Pod, container: &Container, pod_ips: &[String]) -> bool {
-    let on_host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
     let mut mounts = container.volume_mounts.iter().flatten();
-    (on_host_network || !pod_ips.is_empty()) && !mounts.any(|mount| mount.mount_path == PATH)
+    (uses_host_network(pod) || !pod_ips.is_empty()) && !mounts.any(|mount| mount.mount_path == PATH)
 }
 
 /// The file of a pod with a network of its own.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod};
+use rubelet_model::pod::{name_of, namespace_of, uid_text};
 use serde_json::Value;
 
 use crate::hooks::handler_text;
@@ -26,12 +27,12 @@ pub const PORTS: &str = "io.kubernetes.container.ports";
 type Texts = BTreeMap<String, String>;
 
 fn pod_identity(pod: &Pod) -> [(String, String); 3] {
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
     [
-        (POD_NAME.to_owned(), text(&pod.metadata.name)),
-        (POD_NAMESPACE.to_owned(), text(&pod.metadata.namespace)),
-        (POD_UID.to_owned(), text(&pod.metadata.uid)),
+        (POD_NAME, name_of(pod)),
+        (POD_NAMESPACE, namespace_of(pod)),
+        (POD_UID, uid_text(pod)),
     ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
 /// The sandbox's labels: the pod's own, and who the pod is.

@@ -3,14 +3,11 @@
 //! Owns the path scheme that log agents read.
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::pod::{name_of, namespace_of, uid_text};
 
 /// `<logs>/<namespace>_<name>_<uid>`
 pub fn pod_logs_dir(logs_dir: &str, pod: &Pod) -> String {
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let metadata = &pod.metadata;
-    let pod = [&metadata.namespace, &metadata.name, &metadata.uid]
-        .map(text)
-        .join("_");
+    let pod = [namespace_of(pod), name_of(pod), uid_text(pod)].join("_");
     format!("{}/{pod}", logs_dir.trim_end_matches('/'))
 }
 

@@ -3,12 +3,12 @@
 //! Owns which profile applies and how it is told to the runtime. Whether the machine has it is decided at admission.
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SeccompProfile};
+use rubelet_model::pod::APP_ARMOR_ANNOTATION_PREFIX;
 use rubelet_wire::cri::v1::SecurityProfile;
 use rubelet_wire::cri::v1::security_profile::ProfileType;
 
 use super::node::{ConfigurationError, NodeConfiguration};
 
-const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 const RUNTIME_DEFAULT: &str = "runtime/default";
 const UNCONFINED: &str = "unconfined";
 const LOCALHOST_PREFIX: &str = "localhost/";

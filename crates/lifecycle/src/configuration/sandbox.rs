@@ -3,6 +3,7 @@
 //! Owns `PodSandboxConfig`. Creating the log directory and choosing a runtime handler belong to whoever runs it.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, SecurityContext};
+use rubelet_model::pod::{name_of, namespace_of, uid_text};
 use rubelet_resources::cgroup_name::cgroup_parent;
 use rubelet_resources::container::{overhead_resources, sandbox_resources};
 use rubelet_resources::{PodDemand, qos_class};
@@ -51,14 +52,12 @@ pub fn sandbox_config(
     inputs: &SandboxInputs,
 ) -> Result<Sandbox, ConfigurationError> {
     let spec = pod.spec.as_ref().ok_or(ConfigurationError::NoSpec)?;
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let demand = PodDemand::read(pod)?;
     let hostname = match spec.host_network {
         Some(true) => String::new(),
         Some(false) | None => kernel_hostname(spec, &pod_hostname(pod, &node.cluster_domain)?)?,
     };
     let dns = pod_dns(pod, node, inputs.resolver.as_ref());
-    let uid = text(&pod.metadata.uid);
     let class = qos_class(&demand, &node.rules);
     let (rules, facts) = (&node.rules, &node.facts);
     let linux = LinuxPodSandboxConfig {
@@ -67,7 +66,7 @@ pub fn sandbox_config(
             node.cgroups_per_qos,
             node.cgroup_driver,
             class,
-            &uid,
+            uid_text(pod),
         )?,
         security_context: Some(security_context(spec, inputs)?),
         sysctls: pod_sysctls(spec, &node.default_pod_sysctls),
@@ -81,9 +80,9 @@ pub fn sandbox_config(
     };
     let config = PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
-            name: text(&pod.metadata.name),
-            uid,
-            namespace: text(&pod.metadata.namespace),
+            name: name_of(pod).to_owned(),
+            uid: uid_text(pod).to_owned(),
+            namespace: namespace_of(pod).to_owned(),
             attempt: inputs.attempt,
         }),
         hostname,

@@ -1,23 +1,28 @@
-//! What has to happen to a pod's sandbox and containers next.
+//! What has to happen to a pod next.
 //!
-//! Owns the comparison of what is desired with what is observed. Its answer, a [`Plan`], is data with a reason for each
-//! action, in the order of execution. It must not do anything, and it remembers nothing: the next plan comes from the next
+//! Owns the comparison of what is desired with what is observed. The result, a [`Plan`], is data with a reason for each action, in
+//! the order of execution; execution makes no choices. Planning has no effects and no memory: the next plan comes from the next
 //! observation.
 //!
-//! A plan is for a pod that is wanted. Stopping a pod is the business of [`crate::pod_state`] and [`crate::termination`]; of
-//! a pod that is being deleted nothing is planned here.
+//! [`plan_pod`] plans the whole pod: volumes, directories, cgroup, user ids, and what has to be checked or waited for.
+//! [`plan_containers`] is its part about sandbox and containers.
+//!
+//! A plan is for a pod that should run. [`crate::pod_state`] and [`crate::termination`] stop pods; the plan of a pod that is being
+//! deleted is empty.
 
 mod action;
 mod init;
+mod pod;
 mod recovery;
 mod regular;
 mod reset;
 mod sandbox;
 
 pub use action::{
-    Action, KillContainer, KillPodReason, KillReason, OnFailure, Plan, RemoveReason, StartContainer,
-    StartReason, Wait, WaitReason,
+    Action, Block, KillContainer, KillPodReason, KillReason, LookReason, OnFailure, Plan, PrepareReason,
+    RemoveReason, StartContainer, StartReason, Wait, WaitReason,
 };
+pub use pod::{CgroupCheck, HostFacts, Missing, PodPlanFacts, PodPlanInput, plan_pod};
 pub use recovery::{
     ContainerRecovery, IN_FLIGHT_LIMIT, InFlightContainer, InFlightSandbox, SandboxRecovery,
     recover_container, recover_sandbox, reserved_for,
@@ -34,10 +39,10 @@ use rubelet_model::observation::{
 };
 
 use crate::backoff::{BackoffKey, CrashBackoff};
-use crate::restart::{RestartGates, RestartPolicy, is_sidecar};
+use crate::restart::{RestartGates, RestartPolicy, effective_policy, is_sidecar};
 use crate::termination::{StopCause, stop_container, stop_pod};
 
-/// Everything that a plan depends on.
+/// Everything that the plan of sandbox and containers depends on.
 #[derive(Clone, Copy)]
 pub struct PlanInput<'a> {
     pub pod: &'a Pod,
@@ -118,6 +123,7 @@ fn plan_ephemeral_containers(draft: &mut Draft<'_>) {
                 reason: StartReason::NeverStarted,
                 on_failure: OnFailure::Continue,
                 backoff: None,
+                publishes_progress: true,
             }));
         }
     }
@@ -238,7 +244,8 @@ impl<'a> Draft<'a> {
             | KillReason::Superseded => (StopCause::Other, None),
         };
         let stop = stop_container(self.input.pod, container, cause, requested);
-        self.kills.push(KillContainer { stop, reason });
+        let kind = container_kind(self.spec, &container.name);
+        self.kills.push(KillContainer { stop, kind, reason });
     }
 
     fn remove(&mut self, container: &ContainerObservation, reason: RemoveReason) {
@@ -301,10 +308,22 @@ impl<'a> Draft<'a> {
             reason,
             on_failure,
             backoff: last_exit.map(|exited_at| (key, exited_at)),
+            publishes_progress: true,
         }));
     }
 
+    /// Whether the container restarts however it ends.
+    fn restarts_always(&self, name: &str) -> bool {
+        let init = self.spec.init_containers.iter().flatten();
+        let found = init.chain(&self.spec.containers).find(|one| one.name == name);
+        found.is_none_or(|one| effective_policy(one, self.spec, self.input.gates) == RestartPolicy::Always)
+    }
+
     fn finish(self) -> Plan {
+        let publishes_progress = self
+            .kills
+            .iter()
+            .all(|kill| self.restarts_always(&kill.stop.name));
         let mut actions = Vec::new();
         if let Some(reason) = self.kill_pod {
             let stop = stop_pod(self.input.pod, self.input.observation, None);
@@ -312,7 +331,9 @@ impl<'a> Draft<'a> {
                 actions.push(Action::KillPod { reason, stop });
             }
         }
-        actions.extend(self.kills.into_iter().map(Action::KillContainer));
+        if !self.kills.is_empty() {
+            actions.push(Action::KillContainers(self.kills));
+        }
         actions.extend(self.removals);
         if let Some(change) = self.new_sandbox {
             actions.push(Action::CreateSandbox(change));
@@ -320,7 +341,10 @@ impl<'a> Draft<'a> {
         actions.extend(self.keeps);
         for planned in self.starts {
             match planned {
-                Planned::Start(start) => actions.push(Action::StartContainer(start)),
+                Planned::Start(start) => actions.push(Action::StartContainer(StartContainer {
+                    publishes_progress,
+                    ..start
+                })),
                 Planned::Wait(wait) => {
                     let stops_here = wait.kind == ContainerKind::Init
                         && matches!(wait.reason, WaitReason::CrashLoopBackOff { .. });
@@ -345,6 +369,26 @@ pub fn pod_text(pod: &Pod) -> String {
         pod.metadata.namespace.as_deref().unwrap_or_default(),
         pod.metadata.uid.as_deref().unwrap_or_default()
     )
+}
+
+/// The kill of a container that was just started, because its postStart hook failed.
+#[must_use]
+pub fn kill_after_hook(pod: &Pod, container: &ContainerObservation) -> KillContainer {
+    let spec = pod.spec.as_ref();
+    KillContainer {
+        stop: stop_container(pod, container, StopCause::Other, None),
+        kind: spec.map_or(ContainerKind::Regular, |spec| {
+            container_kind(spec, &container.name)
+        }),
+        reason: KillReason::PostStartHook,
+    }
+}
+
+/// The kind of the pod's container of this name. Containers that the pod does not have count as regular ones.
+fn container_kind(spec: &PodSpec, name: &str) -> ContainerKind {
+    let mut init = spec.init_containers.iter().flatten();
+    init.find(|one| one.name == name)
+        .map_or(ContainerKind::Regular, kind_of_init)
 }
 
 fn kind_of_init(container: &Container) -> ContainerKind {

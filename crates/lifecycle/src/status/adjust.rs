@@ -4,10 +4,10 @@
 //! status. `None` means that nothing changes.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use rubelet_model::pod::{Phase, phase_of};
 
 use super::conditions::{READY_TO_START_CONTAINERS, condition, containers_ready, pod_ready};
-use super::phase::Phase;
-use super::view::{conditions, phase_of, replace_or_append, text};
+use super::view::{conditions, replace_or_append, text};
 
 fn find<'a>(status: &'a mut PodStatus, container_id: &str) -> Option<&'a mut ContainerStatus> {
     status

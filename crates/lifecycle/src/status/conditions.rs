@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus,
 };
 use rubelet_model::observation::{ContainerObservation, PodObservation};
+use rubelet_model::pod::Phase;
 
 use crate::deliberate::{Bug, is_on};
 use crate::plan::{SandboxChangeReason, sandbox_change};
 use crate::restart::{asks_for_restart_of_all, is_sidecar};
 
 use super::StatusGates;
-use super::phase::Phase;
 use super::view::{StateView, conditions, find_condition, find_status, generation, spec_of, statuses, text};
 
 /// All init containers are done.

@@ -3,12 +3,12 @@
 //! Owns the rule that nothing is left open: what cannot be known any more counts as failed.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use rubelet_model::pod::{Phase, is_static_pod, is_terminal};
 
 use crate::restart::is_sidecar;
 
 use super::containers::unseen_end;
-use super::phase::Phase;
-use super::view::{StateView, is_static_pod, is_terminal, spec_of, statuses, terminated_state};
+use super::view::{StateView, spec_of, statuses, terminated_state};
 
 /// Closes the last status: containers without a known end failed, and so did a pod without a terminal phase. Static pods keep
 /// their phase. The result is to be settled with force.

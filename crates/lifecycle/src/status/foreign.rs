@@ -4,11 +4,12 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use rubelet_model::Timestamp;
+use rubelet_model::pod::is_terminal;
 
 use super::StatusGates;
 use super::conditions::{is_owned, is_shared};
 use super::publish::published_status;
-use super::view::{conditions, find_condition, is_terminal};
+use super::view::{conditions, find_condition};
 
 /// The status that goes to the API server: our newest word, with everything in the pod's own status that is not ours to change.
 /// `shown` is what we said last. As long as containers may run (`may_run`), a new end is held back.

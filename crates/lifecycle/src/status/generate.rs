@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition, PodStatus};
+use rubelet_model::pod::{Phase, is_static_pod, phase_of, uses_host_network};
 
 use super::StatusInputs;
 use super::addresses::{ordered_pod_ips, set_host_ips, set_pod_ips};
@@ -13,12 +14,10 @@ use super::conditions::{
     is_owned, pod_initialized, pod_ready, pod_scheduled, ready_to_start_containers, should_restart_all,
 };
 use super::containers::{ContainerStatuses, List};
-use super::phase::{Phase, PhaseFacts, pod_phase};
+use super::phase::{PhaseFacts, pod_phase};
 use super::probes::ProbeReading;
 use super::settle::Refusal;
-use super::view::{
-    conditions, find_condition, is_static_pod, phase_of, replace_or_append, spec_of, statuses, text,
-};
+use super::view::{conditions, find_condition, replace_or_append, spec_of, statuses, text};
 
 const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
 
@@ -58,7 +57,7 @@ pub fn generate_status(inputs: &StatusInputs<'_>) -> Generated {
     }
 
     status.conditions = Some(all_conditions(inputs, old, &api, &status));
-    let on_host_network = spec_of(inputs.pod).host_network == Some(true);
+    let on_host_network = uses_host_network(inputs.pod);
     set_host_ips(&mut status, inputs.node.host_ips, on_host_network);
     Generated {
         status,

@@ -1,7 +1,7 @@
-//! The status of a pod: a pure function of its specification, what the runtime shows, and what was said before.
+//! The status of a pod: a pure function of its specification, what the runtime shows, and the last status.
 //!
-//! Owns phase, conditions, container statuses and addresses, and which changes may be said aloud. It must not talk to anybody:
-//! whoever calls it keeps the last status, sends it, counts what was refused and runs the probes that are asked for.
+//! Owns phase, conditions, container statuses and addresses, and which changes may be published. It has no effects: the caller
+//! keeps the last status, sends it, counts what was refused and runs the probes that are asked for.
 //!
 //! ```text
 //! inputs ─► generate ─► settle (compare with the last status) ─► kept by the caller ─► publish (merge with the API's)
@@ -13,6 +13,7 @@ mod addresses;
 mod adjust;
 pub mod conditions;
 mod containers;
+mod derive;
 mod finish;
 mod foreign;
 mod generate;
@@ -40,16 +41,18 @@ use crate::restart::RestartGates;
 pub use addresses::ordered_pod_ips;
 pub use adjust::{rejected_status, with_readiness, with_sandbox_ready, with_startup};
 pub use containers::{StartFailure, StartFailures, creation_reason};
+pub use derive::{derive_status, ended_for_good};
 pub use finish::finished_status;
 pub use foreign::reported_status;
 pub use generate::{Generated, generate_status};
 pub use normal::normalize;
-pub use phase::{Phase, PhaseFacts, RESTARTING_ALL_CONTAINERS, pod_phase};
+pub use phase::{PhaseFacts, RESTARTING_ALL_CONTAINERS, pod_phase};
 pub use pod_resources::pod_resources;
 pub use probes::Probes;
 pub use publish::{may_be_deleted, needs_reconcile, published_status, readiness_is_stale, same_for_node};
+pub use rubelet_model::pod::{Phase, is_api_pod, is_mirror_pod, is_static_pod, phase_of};
 pub use settle::{Refusal, Settled, Settling, StatusBase, Termination, check_container_transitions, settle};
-pub use view::{StateView, find_condition, find_status, is_api_pod, is_mirror_pod, is_static_pod, phase_of};
+pub use view::{StateView, find_condition, find_status};
 
 /// The feature gates that statuses depend on. The default is upstream's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,28 +168,8 @@ pub struct Derived {
     pub terminations: Vec<Termination>,
     /// Containers whose readiness probe should run at once.
     pub probe_now: Vec<String>,
-}
-
-/// Derives the status of a pod.
-pub fn derive_status(inputs: &StatusInputs<'_>) -> Derived {
-    let generated = generate_status(inputs);
-    let base = StatusBase::of(inputs.pod, inputs.previous, inputs.mirror);
-    let settling = Settling {
-        pod: inputs.pod,
-        base,
-        // A pod that is being deleted is sent again even unchanged: its deletion waits for it.
-        force: view::is_deleted(inputs.pod),
-        gates: inputs.gates,
-        now: inputs.now,
-    };
-    let settled = settle(&settling, generated.status);
-    let mut refused: Vec<_> = generated.refused.into_iter().collect();
-    refused.extend(settled.refused);
-    Derived {
-        status: settled.status,
-        changed: settled.changed,
-        refused,
-        terminations: settled.terminations,
-        probe_now: generated.probe_now,
-    }
+    /// The phase as it is now, also when the new status was refused.
+    pub phase: Option<Phase>,
+    /// The mirror pod shows the end of an earlier pod of the same UID. It does not count for this pod from now on.
+    pub ignores_mirror: bool,
 }

@@ -2,9 +2,8 @@
 //!
 //! Owns the counting rules. It does not know the previous phase: that a terminal phase stays is decided by the caller.
 
-use std::fmt;
-
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, PodSpec};
+use rubelet_model::pod::Phase;
 
 use crate::restart::{is_sidecar, restarts_after_exit};
 
@@ -13,53 +12,6 @@ use super::view::{StateView, find_status};
 
 /// The reason of containers that are removed because the whole pod restarts in place.
 pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
-
-/// Where a pod is in its life, with the API's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Not every container has been started yet.
-    Pending,
-    /// Every container was started, and one runs or will run again.
-    Running,
-    /// Every container ended well and none starts again.
-    Succeeded,
-    /// Every container ended, one of them badly, and none starts again.
-    Failed,
-}
-
-impl Phase {
-    /// The phase that a status carries; none for an empty, unknown or foreign one.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "Pending" => Some(Self::Pending),
-            "Running" => Some(Self::Running),
-            "Succeeded" => Some(Self::Succeeded),
-            "Failed" => Some(Self::Failed),
-            _ => None,
-        }
-    }
-
-    /// The API's name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
-    }
-
-    /// Whether the pod can never leave this phase.
-    pub const fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed)
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
-    }
-}
 
 /// What the phase depends on beside the statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rubelet_model::Quantity;
+use rubelet_model::pod::{Phase, phase_of};
 use rubelet_model::quantity::Format;
 use rubelet_resources::amounts::{Amounts, CPU, MEMORY};
 use rubelet_resources::cpu::{
@@ -17,9 +18,7 @@ use rubelet_resources::demand::Overhead;
 use rubelet_resources::{CgroupVersion, PodCgroup, PodDemand, pod_cgroup};
 
 use super::PodResources;
-use super::phase::Phase;
 use super::resources::{LEAST_CPU_LIMIT_MILLIS, Resources, keep, millis_of, set, set_cpu};
-use super::view::phase_of;
 use crate::configuration::NodeConfiguration;
 
 /// What the pod, with its allocated resources, has as a whole. `previous` is the last status.

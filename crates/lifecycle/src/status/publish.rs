@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use rubelet_model::Timestamp;
+use rubelet_model::pod::{is_mirror_pod, is_terminal, phase_of};
 
 use crate::deliberate::{Bug, is_on};
 
@@ -16,9 +17,7 @@ use super::conditions::{
 };
 use super::moments::api_time;
 use super::normal::normalize;
-use super::view::{
-    conditions, find_condition, is_deleted, is_mirror_pod, is_terminal, phase_of, replace_or_append,
-};
+use super::view::{conditions, find_condition, is_deleted, replace_or_append};
 
 /// Merges our status into the API server's: others' conditions and claims stay, and as long as containers may run
 /// (`may_run`) a new terminal phase is held back together with its reason, message and disruption.

@@ -11,13 +11,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rubelet_model::Quantity;
 use rubelet_model::observation::ContainerObservation;
 use rubelet_model::quantity::Format;
+use rubelet_resources::amounts::{CPU, MEMORY};
 
 use super::view::StateView;
 
 pub(super) type Resources = BTreeMap<String, ApiQuantity>;
 
-const CPU: &str = "cpu";
-const MEMORY: &str = "memory";
 /// Below these the kernel's floor hides what was asked for; the allocated value is shown then.
 pub(super) const LEAST_CPU_LIMIT_MILLIS: i64 = 10;
 const LEAST_CPU_REQUEST_MILLIS: i64 = 2;

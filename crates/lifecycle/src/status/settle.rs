@@ -6,6 +6,7 @@
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::ContainerKind;
+use rubelet_model::pod::Phase;
 use thiserror::Error;
 
 use crate::restart::{is_sidecar, restarts_after_exit};
@@ -16,7 +17,6 @@ use super::conditions::{
 };
 use super::moments::api_time;
 use super::normal::normalize;
-use super::phase::Phase;
 use super::publish::same_for_node;
 use super::view::{StateView, conditions, find_condition, find_status, generation, spec_of, statuses};
 

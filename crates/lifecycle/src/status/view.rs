@@ -2,14 +2,10 @@
 //!
 //! Owns only accessors: what upstream sees as a zero value is `None` here.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
     Pod, PodCondition, PodSpec, PodStatus,
 };
-
-use super::phase::Phase;
 
 /// A container status read by state.
 pub trait StateView {
@@ -97,15 +93,6 @@ pub(super) fn statuses(list: Option<&Vec<ContainerStatus>>) -> &[ContainerStatus
     list.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The phase that a status carries, if it is one of those a node gives.
-pub fn phase_of(status: &PodStatus) -> Option<Phase> {
-    Phase::parse(status.phase.as_deref()?)
-}
-
-pub(super) fn is_terminal(status: &PodStatus) -> bool {
-    phase_of(status).is_some_and(Phase::is_terminal)
-}
-
 /// A pod without a specification cannot come from any source; reading it as an empty one keeps every function total.
 pub(super) fn spec_of(pod: &Pod) -> PodSpecRef<'_> {
     PodSpecRef(pod.spec.as_ref())
@@ -129,29 +116,4 @@ pub(super) fn generation(pod: &Pod) -> Option<i64> {
 
 pub(super) fn is_deleted(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
-}
-
-const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-
-fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a String> {
-    pod.metadata
-        .annotations
-        .as_ref()
-        .and_then(|all: &BTreeMap<_, _>| all.get(key))
-}
-
-/// Whether the pod comes from a file or URL and not from the API.
-pub fn is_static_pod(pod: &Pod) -> bool {
-    annotation(pod, CONFIG_SOURCE).is_some_and(|source| source != "api")
-}
-
-/// Whether the pod comes from the API.
-pub fn is_api_pod(pod: &Pod) -> bool {
-    annotation(pod, CONFIG_SOURCE).is_some_and(|source| source == "api")
-}
-
-/// Whether the pod is the API's image of a static pod.
-pub fn is_mirror_pod(pod: &Pod) -> bool {
-    annotation(pod, CONFIG_MIRROR).is_some()
 }

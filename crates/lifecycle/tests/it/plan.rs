@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::backoff::{BackoffKey, CrashBackoff};
-use rubelet_lifecycle::plan::{Action, Plan, PlanInput, plan_containers};
+use rubelet_lifecycle::plan::{Action, KillContainer, Plan, PlanInput, plan_containers};
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_model::observation::{
-    ContainerId, ContainerKind, ContainerProbes, ContainerState, NetworkMode, PodObservation, ProbeResult,
-    ProbeResults, SandboxState,
+    ContainerId, ContainerProbes, ContainerState, NetworkMode, PodObservation, ProbeResult, ProbeResults,
+    SandboxState,
 };
 use serde_json::{Value, json};
 
@@ -747,14 +747,10 @@ fn kill_events_read_as_upstreams() {
         &pod(two()),
         &in_sandbox(vec![changed, container("b0", "b", unknown())]),
     );
-    let messages: Vec<String> = plan
-        .actions
-        .iter()
-        .filter_map(|action| match action {
-            Action::KillContainer(kill) => Some(kill.message(ContainerKind::Regular)),
-            _ => None,
-        })
-        .collect();
+    let Some(Action::KillContainers(kills)) = plan.actions.first() else {
+        panic!("no kills: {plan:?}");
+    };
+    let messages: Vec<String> = kills.iter().map(KillContainer::message).collect();
     assert_eq!(
         messages,
         [

@@ -120,12 +120,11 @@ fn execute(plan: &Plan, before: &PodObservation, counter: &mut u32) -> PodObserv
                     sandbox.state = SandboxState::NotReady;
                 }
             }
-            Action::KillContainer(kill) => {
-                for container in containers
-                    .iter_mut()
-                    .filter(|container| container.id == kill.stop.id)
-                {
-                    container.state = exited(137);
+            Action::KillContainers(kills) => {
+                for container in &mut containers {
+                    if kills.iter().any(|kill| kill.stop.id == container.id) {
+                        container.state = exited(137);
+                    }
                 }
             }
             Action::RemoveContainer { id, .. } => containers.retain(|container| container.id != *id),
@@ -158,7 +157,7 @@ fn execute(plan: &Plan, before: &PodObservation, counter: &mut u32) -> PodObserv
                 container.hash = name_and_image_hash(&start.name, "image");
                 containers.push(container);
             }
-            Action::Keep { .. } | Action::Wait(_) => {}
+            _ => {}
         }
     }
     observed(sandboxes, containers)

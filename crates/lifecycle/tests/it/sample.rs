@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::hash::name_and_image_hash;
-use rubelet_lifecycle::plan::{Action, Plan};
+use rubelet_lifecycle::plan::{Action, KillContainer, Plan};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{
     ContainerExit, ContainerObservation, ContainerState, PodObservation, PodUid, SandboxObservation,
@@ -83,25 +83,30 @@ pub(crate) fn in_sandbox(containers: Vec<ContainerObservation>) -> PodObservatio
 
 /// One line per action.
 pub(crate) fn lines(plan: &Plan) -> Vec<String> {
-    plan.actions.iter().map(line).collect()
+    plan.actions.iter().flat_map(lines_of).collect()
 }
 
-fn line(action: &Action) -> String {
-    match action {
+fn lines_of(action: &Action) -> Vec<String> {
+    let line = match action {
+        Action::KillContainers(kills) => {
+            let line = |kill: &KillContainer| {
+                format!(
+                    "kill {} {:?} {}s",
+                    kill.stop.id, kill.reason, kill.stop.grace_seconds
+                )
+            };
+            return kills.iter().map(line).collect();
+        }
         Action::KillPod { reason, stop } => {
             let ids: Vec<&str> = stop.containers.iter().map(|stop| stop.id.as_str()).collect();
             format!("kill pod {reason:?} {ids:?}")
-        }
-        Action::KillContainer(kill) => {
-            format!(
-                "kill {} {:?} {}s",
-                kill.stop.id, kill.reason, kill.stop.grace_seconds
-            )
         }
         Action::RemoveContainer { id, reason, .. } => format!("remove {id} {reason:?}"),
         Action::CreateSandbox(change) => format!("sandbox {} {:?}", change.attempt, change.reason),
         Action::Keep { id, .. } => format!("keep {id}"),
         Action::StartContainer(start) => format!("start {:?} {} {:?}", start.kind, start.name, start.reason),
         Action::Wait(wait) => format!("wait {} {:?}", wait.name, wait.reason),
-    }
+        other => format!("{other:?}"),
+    };
+    vec![line]
 }

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use proptest::prelude::*;
 use rubelet_lifecycle::status::{
     Derived, Eviction, NodeFacts, Phase, PodResources, Probes, Refusal, RuntimeFacts, StartFailures,
-    StateView, StatusGates, StatusInputs, derive_status, find_condition, finished_status, ordered_pod_ips,
-    phase_of, published_status, with_readiness,
+    StateView, StatusGates, StatusInputs, derive_status, ended_for_good, find_condition, finished_status,
+    ordered_pod_ips, phase_of, published_status, with_readiness,
 };
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodObservation;
@@ -210,10 +210,64 @@ fn a_container_that_ended_for_good_stays_so() {
     let first = case.derive();
     assert_eq!(first.terminations.len(), 1);
     case.previous = Some(first.status.clone());
-    case.seen = seen(&[container("a", "running", 0, 1), container("b", "running", 0, 0)]);
+    case.seen = seen(&[container("a", "running", 0, 0), container("b", "running", 0, 0)]);
     let second = case.derive();
     assert!(matches!(second.refused.as_slice(), [Refusal::Container { container, .. }] if container == "a"));
     assert_eq!((second.status, second.changed), (first.status, false));
+    assert_eq!(second.phase, Some(Phase::Running));
+}
+
+#[test]
+fn the_end_of_a_container_with_a_successor_is_its_last_state() {
+    let ended = [container("a", "exited", 0, 0), container("b", "running", 0, 0)];
+    let mut case = Case {
+        pod: pod("Never", 0, false),
+        seen: seen(&ended),
+        previous: None,
+        terminal: false,
+        eviction: None,
+        now: 3000,
+    };
+    let first = case.derive().status;
+    case.seen = seen(&[container("a", "running", 0, 1), container("b", "running", 0, 0)]);
+    let is_restarted = |derived: &Derived| {
+        let mut statuses = derived.status.container_statuses.iter().flatten();
+        let a = statuses.find(|one| one.name == "a").expect("a status");
+        derived.refused.is_empty() && a.running().is_some()
+    };
+    // A mirror pod that shows the end belongs to an earlier pod of the same UID.
+    let without = case.derive_with(Some(&first), &Probes::default());
+    assert!(is_restarted(&without) && without.ignores_mirror, "{without:#?}");
+    case.previous = Some(first);
+    let second = case.derive();
+    assert!(is_restarted(&second) && !second.ignores_mirror, "{second:#?}");
+    let mut statuses = second.status.container_statuses.iter().flatten();
+    let a = statuses.find(|one| one.name == "a").expect("a status");
+    assert!(a.last_terminated().is_some());
+}
+
+#[test]
+fn containers_that_ended_for_good_are_known_by_the_status_alone() {
+    let ended = [container("a", "exited", 0, 0), container("b", "running", 0, 0)];
+    let check = |policy: &str, seen_now: &PodObservation, expected: &[&str]| {
+        let case = Case {
+            pod: pod(policy, 0, false),
+            seen: seen(&ended),
+            previous: None,
+            terminal: false,
+            eviction: None,
+            now: 3000,
+        };
+        let last = case.derive().status;
+        let gates = StatusGates::default().restart;
+        let found = ended_for_good(&case.pod, Some(&last), seen_now, gates);
+        assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    };
+    let forgotten = seen(&[container("b", "running", 0, 0)]);
+    check("Never", &forgotten, &["a"]);
+    check("OnFailure", &forgotten, &["a"]);
+    check("Always", &forgotten, &[]);
+    check("Never", &seen(&ended), &[]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
-use rubelet_ports::{Complaint, RuntimeError};
+use rubelet_ports::{LogThrottle, RuntimeError};
 
 use super::{Done, Keeper, State, Tidying, Tracked};
 use crate::containers::RunningContainer;
@@ -27,7 +27,7 @@ impl Keeper {
                 .collect(),
             Err(error) => {
                 if self
-                    .list_complaint
+                    .list_throttle
                     .is_due(&error.to_string(), self.ports.clock.moment())
                 {
                     tracing::warn!(%error, "Logs are not rotated: the containers cannot be listed");
@@ -35,7 +35,7 @@ impl Keeper {
                 return;
             }
         };
-        self.list_complaint.end();
+        self.list_throttle.end();
         self.logs.retain(|id, tracked| {
             let is_worked_on = tracked.state == State::Due || tracked.tidying != Tidying::Nothing;
             let stays = running.contains_key(id) || is_worked_on || tracked.is_untidy;
@@ -134,7 +134,7 @@ impl Keeper {
             watch: None,
             tidying: Tidying::Nothing,
             is_untidy: false,
-            complaint: Complaint::default(),
+            throttle: LogThrottle::default(),
         };
         self.logs.insert(id.clone(), tracked);
         self.watch(&id, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! What the API fills in before a pod is judged. Order matters where one default is made from another.
+//! The API's defaults, applied before validation. Order matters where one default is made from another.
 //!
 //! Owns defaults only: nothing is refused here, and what a pod's source adds is `static_pod`'s.
 
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodIP, PodSpec, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use rubelet_config::{FeatureGates, Gate};
 use rubelet_model::quantity::MILLI;
 
-use crate::GateCheck;
 use crate::fields::{fill, flag, list, quantity, text};
 use crate::validation::resources::{aggregate, is_hugepages, is_native, is_pod_level};
 
@@ -20,7 +20,7 @@ const DEFAULT_GRACE_PERIOD_SECONDS: i64 = 30;
 type ResourceList = Option<BTreeMap<String, ApiQuantity>>;
 
 /// Fills in what the pod leaves open.
-pub fn apply_defaults(pod: &mut Pod, gates: GateCheck<'_>) {
+pub fn apply_defaults(pod: &mut Pod, gates: &FeatureGates) {
     let spec = pod.spec.get_or_insert_default();
     default_before_spec(spec, gates);
     default_spec(spec);
@@ -42,7 +42,7 @@ pub fn apply_defaults(pod: &mut Pod, gates: GateCheck<'_>) {
 }
 
 /// The pod's own defaults come first: requests are copied before anything is rounded.
-fn default_before_spec(spec: &mut PodSpec, gates: GateCheck<'_>) {
+fn default_before_spec(spec: &mut PodSpec, gates: &FeatureGates) {
     if spec
         .termination_grace_period_seconds
         .is_some_and(|seconds| seconds < 0)
@@ -58,7 +58,7 @@ fn default_before_spec(spec: &mut PodSpec, gates: GateCheck<'_>) {
             copy_limits_to_requests(resources);
         }
     }
-    if gates("PodLevelResources") && !gates("PodLevelResourcesFixDefaulting") {
+    if gates.enabled(Gate::PodLevelResources) && !gates.enabled(Gate::PodLevelResourcesFixDefaulting) {
         default_pod_level_limits(spec);
         default_pod_level_requests(spec);
     }
@@ -69,7 +69,7 @@ fn default_before_spec(spec: &mut PodSpec, gates: GateCheck<'_>) {
             open_ports_on_host(container);
         }
     }
-    if gates("H2CContainerProbe") {
+    if gates.enabled(Gate::H2CContainerProbe) {
         let init = spec.init_containers.iter_mut().flatten();
         for container in spec.containers.iter_mut().chain(init) {
             containers::default_http_protocol(containers::handlers(container));

@@ -2,21 +2,21 @@
 
 use k8s_openapi::api::core::v1::{ObjectFieldSelector, ResourceFieldSelector, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use rubelet_config::{FeatureGates, Gate};
 
 use super::round_resources;
-use crate::GateCheck;
 use crate::fields::{fill, text};
 use crate::image::default_pull_policy;
 
 const DEFAULT_FILE_MODE: i32 = 0o644;
 const TOKEN_LIFETIME_SECONDS: i64 = 3600;
 
-pub(super) fn default_volume(volume: &mut Volume, gates: GateCheck<'_>) {
+pub(super) fn default_volume(volume: &mut Volume, gates: &FeatureGates) {
     if has_no_source(volume) {
         volume.empty_dir = Some(k8s_openapi::api::core::v1::EmptyDirVolumeSource::default());
     }
     if let Some(image) = &mut volume.image
-        && gates("ImageVolume")
+        && gates.enabled(Gate::ImageVolume)
     {
         let policy = default_pull_policy(text(&image.reference));
         fill(&mut image.pull_policy, policy);

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, ManagedFieldsEntry, ObjectMeta, OwnerReference,
 };
 use rubelet_model::names::{is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name};
+use rubelet_model::pod::{APP_ARMOR_ANNOTATION_PREFIX, MIRROR_ANNOTATION};
 
 use super::names::{is_name_prefix, qualified_name};
 use super::security::annotation_profile;
@@ -14,12 +15,10 @@ use super::{Options, container_names, scheduling};
 use crate::fields::{flag, list, text};
 use crate::problem::{Findings, Path};
 
-pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(super) const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 pub(super) const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-pub(super) const APPARMOR_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
 const MAX_MANAGER_BYTES: usize = 128;
 const MAX_SUBRESOURCE_BYTES: usize = 256;
@@ -159,8 +158,8 @@ pub(super) fn pod_annotations(
     let Some(annotations) = &meta.annotations else {
         return;
     };
-    if annotations.contains_key(MIRROR) && text(&spec.node_name).is_empty() {
-        out.invalid(&path.key(MIRROR), "needs spec.nodeName");
+    if annotations.contains_key(MIRROR_ANNOTATION) && text(&spec.node_name).is_empty() {
+        out.invalid(&path.key(MIRROR_ANNOTATION), "needs spec.nodeName");
     }
     if let Some(value) = annotations.get(TOLERATIONS).filter(|value| !value.is_empty()) {
         match serde_json::from_str::<Option<Vec<Toleration>>>(value) {
@@ -182,7 +181,7 @@ pub(super) fn pod_annotations(
         if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
             annotation_profile(out, &path.child(key), profile);
         }
-        if let Some(name) = key.strip_prefix(APPARMOR_CONTAINER) {
+        if let Some(name) = key.strip_prefix(APP_ARMOR_ANNOTATION_PREFIX) {
             if !container_names(spec).any(|known| known == name) {
                 out.invalid(&path.key(key), "there is no such container");
             }

@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{self, Container, PodSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rubelet_config::{FeatureGates, Gate};
 
-use crate::GateCheck;
 use crate::fields::{flag, list, text};
 use crate::problem::{FieldError, Findings, Path};
 use names::{dns_subdomain, qualified_name};
@@ -46,20 +46,20 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn new(gates: GateCheck<'_>) -> Self {
+    fn new(gates: &FeatureGates) -> Self {
         Self {
-            deletion_cost: gates("PodDeletionCost"),
-            pod_level_resources: gates("PodLevelResources"),
-            sidecar_resize: gates("InPlacePodVerticalScaling"),
-            spread_selector_merge: gates("MatchLabelKeysInPodTopologySpread")
-                && gates("MatchLabelKeysInPodTopologySpreadSelectorMerge"),
-            restart_rules: gates("ContainerRestartRules"),
-            restart_all: gates("RestartAllContainersOnContainerExits"),
-            relaxed_env: gates("RelaxedEnvironmentVariableValidation"),
-            user_namespaces_host_network: gates("UserNamespacesHostNetworkSupport"),
-            selinux_mount: gates("SELinuxMount"),
-            toleration_comparison: gates("TaintTolerationComparisonOperators"),
-            strict_ip: gates("StrictIPCIDRValidation"),
+            deletion_cost: gates.enabled(Gate::PodDeletionCost),
+            pod_level_resources: gates.enabled(Gate::PodLevelResources),
+            sidecar_resize: gates.enabled(Gate::InPlacePodVerticalScaling),
+            spread_selector_merge: gates.enabled(Gate::MatchLabelKeysInPodTopologySpread)
+                && gates.enabled(Gate::MatchLabelKeysInPodTopologySpreadSelectorMerge),
+            restart_rules: gates.enabled(Gate::ContainerRestartRules),
+            restart_all: gates.enabled(Gate::RestartAllContainersOnContainerExits),
+            relaxed_env: gates.enabled(Gate::RelaxedEnvironmentVariableValidation),
+            user_namespaces_host_network: gates.enabled(Gate::UserNamespacesHostNetworkSupport),
+            selinux_mount: gates.enabled(Gate::SELinuxMount),
+            toleration_comparison: gates.enabled(Gate::TaintTolerationComparisonOperators),
+            strict_ip: gates.enabled(Gate::StrictIPCIDRValidation),
         }
     }
 }
@@ -73,7 +73,7 @@ pub(crate) struct Pod<'a> {
 }
 
 /// Everything that is wrong with a new pod.
-pub fn validate(pod: &v1::Pod, gates: GateCheck<'_>) -> Vec<FieldError> {
+pub fn validate(pod: &v1::Pod, gates: &FeatureGates) -> Vec<FieldError> {
     let options = Options::new(gates);
     let empty = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&empty);
@@ -154,7 +154,7 @@ fn pod_spec(out: &mut Findings, path: &Path, spec: &PodSpec, meta: &ObjectMeta, 
     if options.pod_level_resources {
         resources::pod_resources(out, path, spec, &pod.claims);
     }
-    words(out, path, spec);
+    names_and_policies(out, path, spec);
     network::host_network_ports(out, path, spec);
     metadata::labels(out, &path.child("nodeSelector"), &spec.node_selector);
     if let Some(context) = &spec.security_context {
@@ -202,8 +202,8 @@ fn pod_spec(out: &mut Findings, path: &Path, spec: &PodSpec, meta: &ObjectMeta, 
     file_key_volumes(out, path, spec);
 }
 
-/// Names and words of the pod itself.
-fn words(out: &mut Findings, path: &Path, spec: &PodSpec) {
+/// Names and policies of the pod itself.
+fn names_and_policies(out: &mut Findings, path: &Path, spec: &PodSpec) {
     let restart = text(&spec.restart_policy);
     out.required_one_of(
         &path.child("restartPolicy"),

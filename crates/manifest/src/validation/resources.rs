@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rubelet_model::Quantity;
 use rubelet_model::names::is_qualified_name;
+use rubelet_model::pod::MIRROR_ANNOTATION;
 
-use super::metadata::MIRROR;
 use super::names::{dns_label, dns_subdomain};
 use crate::fields::{list, quantity, text};
 use crate::problem::{Findings, Path};
@@ -70,7 +70,7 @@ fn may_overcommit(name: &str) -> bool {
     is_native(name) && !is_hugepages(name)
 }
 
-/// What all containers need at the same time, as far as the containers say.
+/// What all containers together request at the same time.
 pub(crate) fn aggregate(
     spec: &PodSpec,
     of: impl Fn(&ResourceRequirements) -> &ResourceList,
@@ -300,7 +300,7 @@ pub(super) fn pod_claims(out: &mut Findings, path: &Path, claims: &[PodResourceC
     let is_mirror = meta
         .annotations
         .as_ref()
-        .is_some_and(|all| all.contains_key(MIRROR));
+        .is_some_and(|all| all.contains_key(MIRROR_ANNOTATION));
     let mut names = BTreeSet::new();
     for (position, claim) in claims.iter().enumerate() {
         if is_mirror {

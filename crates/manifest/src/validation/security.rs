@@ -1,4 +1,4 @@
-//! Rules for security contexts, of pods and of containers, and for annotations that say the same.
+//! Rules for security contexts, of pods and of containers, and for the annotations with the same meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rubelet_model::names::{is_ipc_sysctl, is_sysctl_name, normalize_sysctl};
+use rubelet_model::pod::APP_ARMOR_ANNOTATION_PREFIX;
 
-use super::metadata::{APPARMOR_CONTAINER, SECCOMP_CONTAINER, SECCOMP_POD};
+use super::metadata::{SECCOMP_CONTAINER, SECCOMP_POD};
 use super::paths::{descending, user};
 use super::{Options, each_container, windows};
 use crate::fields::{flag, list};
@@ -181,7 +182,7 @@ pub(super) fn annotation_profile(out: &mut Findings, path: &Path, profile: &str)
     out.invalid_unless(fits, path, "not a seccomp profile");
 }
 
-/// Annotations and fields that say the same must agree.
+/// Annotations and fields with the same meaning must agree.
 pub(super) fn annotations_match(out: &mut Findings, spec_path: &Path, meta: &ObjectMeta, spec: &PodSpec) {
     let none = BTreeMap::new();
     let annotations = meta.annotations.as_ref().unwrap_or(&none);
@@ -222,7 +223,7 @@ pub(super) fn annotations_match(out: &mut Findings, spec_path: &Path, meta: &Obj
         }
         let inherited = context.and_then(|context| context.app_armor_profile.as_ref());
         let profile = own.and_then(|own| own.app_armor_profile.as_ref()).or(inherited);
-        let annotation = annotations.get(&format!("{APPARMOR_CONTAINER}{}", container.name));
+        let annotation = annotations.get(&format!("{APP_ARMOR_ANNOTATION_PREFIX}{}", container.name));
         if let (Some(profile), Some(annotation), false) = (profile, annotation, is_windows) {
             let path = path.child("appArmorProfile");
             let defaults = ["runtime/default"];

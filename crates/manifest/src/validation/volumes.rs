@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{ConfigMapVolumeSource, KeyToPath, SecretVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{
+    CSIVolumeSource, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, KeyToPath,
+    SecretVolumeSource, Volume,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rubelet_model::names::is_dns_subdomain;
 
@@ -97,34 +100,8 @@ fn source(out: &mut Findings, path: &Path, volume: &Volume, pod_name: &str) {
         path,
         seen: false,
     };
-    one.check("emptyDir", &volume.empty_dir, |out, path, source| {
-        if source
-            .size_limit
-            .as_ref()
-            .is_some_and(|limit| quantity(limit).signum() < 0)
-        {
-            out.forbidden(&path.child("sizeLimit"), "must not be negative");
-        }
-        let fits = source.mode.is_none_or(|mode| (0..=0o1777).contains(&mode));
-        out.invalid_unless(fits, &path.child("mode"), "must be between 0 and 01777 (octal)");
-    });
-    one.check("hostPath", &volume.host_path, |out, path, source| {
-        if source.path.is_empty() {
-            return out.required(&path.child("path"), "");
-        }
-        no_backsteps(out, &path.child("path"), &source.path);
-        let kinds = [
-            "",
-            "DirectoryOrCreate",
-            "Directory",
-            "FileOrCreate",
-            "File",
-            "Socket",
-            "CharDevice",
-            "BlockDevice",
-        ];
-        out.one_of(&path.child("type"), text(&source.type_), &kinds);
-    });
+    one.check("emptyDir", &volume.empty_dir, empty_dir);
+    one.check("hostPath", &volume.host_path, host_path);
     disks::before_secret(&mut one, volume);
     one.check("secret", &volume.secret, secret);
     disks::before_claim(&mut one, volume);
@@ -153,16 +130,7 @@ fn source(out: &mut Findings, path: &Path, volume: &Volume, pod_name: &str) {
     disks::before_projected(&mut one, volume);
     one.check("projected", &volume.projected, projected::projected);
     disks::before_csi(&mut one, volume);
-    one.check("csi", &volume.csi, |out, path, source| {
-        driver_name(out, &path.child("driver"), &source.driver);
-        if let Some(secret) = &source.node_publish_secret_ref {
-            if secret.name.is_empty() {
-                out.required(&path.child("nodePublishSecretRef").child("name"), "");
-            } else {
-                dns_subdomain(out, &path.child("name"), &secret.name);
-            }
-        }
-    });
+    one.check("csi", &volume.csi, csi);
     one.check(
         "ephemeral",
         &volume.ephemeral,
@@ -191,6 +159,44 @@ fn source(out: &mut Findings, path: &Path, volume: &Volume, pod_name: &str) {
             &path.child("name"),
             "makes no name of a claim",
         );
+    }
+}
+
+fn empty_dir(out: &mut Findings, path: &Path, source: &EmptyDirVolumeSource) {
+    let limit = source.size_limit.as_ref();
+    if limit.is_some_and(|limit| quantity(limit).signum() < 0) {
+        out.forbidden(&path.child("sizeLimit"), "must not be negative");
+    }
+    let fits = source.mode.is_none_or(|mode| (0..=0o1777).contains(&mode));
+    out.invalid_unless(fits, &path.child("mode"), "must be between 0 and 01777 (octal)");
+}
+
+fn host_path(out: &mut Findings, path: &Path, source: &HostPathVolumeSource) {
+    if source.path.is_empty() {
+        return out.required(&path.child("path"), "");
+    }
+    no_backsteps(out, &path.child("path"), &source.path);
+    let kinds = [
+        "",
+        "DirectoryOrCreate",
+        "Directory",
+        "FileOrCreate",
+        "File",
+        "Socket",
+        "CharDevice",
+        "BlockDevice",
+    ];
+    out.one_of(&path.child("type"), text(&source.type_), &kinds);
+}
+
+fn csi(out: &mut Findings, path: &Path, source: &CSIVolumeSource) {
+    driver_name(out, &path.child("driver"), &source.driver);
+    match &source.node_publish_secret_ref {
+        Some(secret) if secret.name.is_empty() => {
+            out.required(&path.child("nodePublishSecretRef").child("name"), "");
+        }
+        Some(secret) => dns_subdomain(out, &path.child("name"), &secret.name),
+        None => {}
     }
 }
 

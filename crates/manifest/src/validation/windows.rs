@@ -1,4 +1,4 @@
-//! Rules for Windows options and for what a pod of the other system must not say.
+//! Rules for Windows options and for the fields that a pod of the other operating system must not set.
 
 use k8s_openapi::api::core::v1::{PodSpec, WindowsSecurityContextOptions};
 

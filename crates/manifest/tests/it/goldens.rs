@@ -1,14 +1,10 @@
 //! Manifests against upstream's own answers, kept in `testbed/goldens`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use rubelet_config::gates::{FeatureGates, Gate};
+use rubelet_config::FeatureGates;
 use rubelet_manifest::{api_reference, apply_defaults, decode, read_file, read_url, validate};
 use serde_json::{Value, json};
-
-fn default_gates() -> FeatureGates {
-    FeatureGates::from_values(&BTreeMap::new()).unwrap()
-}
 
 /// Answers every question of a golden file and reports all answers that are not upstream's.
 fn check(golden: &str, answer: impl Fn(&Value) -> Value) {
@@ -57,16 +53,15 @@ fn pruned(value: Value) -> Value {
 
 #[test]
 fn manifests_are_judged_as_upstream_judges_them() {
-    let gates = default_gates();
-    let gate_is_on = |name: &str| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate));
+    let gates = FeatureGates::default();
     check(
         include_str!("../../../../testbed/goldens/pod_manifests.jsonl"),
         |input| {
             let Ok(mut manifest) = decode(input["text"].as_str().unwrap().as_bytes()) else {
                 return json!({"decoded": false});
             };
-            apply_defaults(&mut manifest.pod, &gate_is_on);
-            let errors: BTreeSet<String> = validate(&manifest.pod, &gate_is_on)
+            apply_defaults(&mut manifest.pod, &gates);
+            let errors: BTreeSet<String> = validate(&manifest.pod, &gates)
                 .into_iter()
                 .map(|error| format!("{} {}", error.path, error.kind.reason()))
                 .collect();
@@ -78,16 +73,15 @@ fn manifests_are_judged_as_upstream_judges_them() {
 
 #[test]
 fn sources_make_the_pods_that_upstreams_make() {
-    let gates = default_gates();
-    let gate_is_on = |name: &str| Gate::by_name(name).is_some_and(|gate| gates.enabled(gate));
+    let gates = FeatureGates::default();
     check(
         include_str!("../../../../testbed/goldens/pod_sources.jsonl"),
         |input| {
             let text = |name: &str| input[name].as_str().unwrap_or_default();
             let bytes = text("text").as_bytes();
             let read = match input["file"].as_str() {
-                Some(path) => read_file(bytes, path, text("node"), &gate_is_on),
-                None => read_url(bytes, text("url"), text("node"), &gate_is_on),
+                Some(path) => read_file(bytes, path, text("node"), &gates),
+                None => read_url(bytes, text("url"), text("node"), &gates),
             };
             let Ok(read) = read else {
                 return json!({"ok": false});

@@ -1,18 +1,15 @@
 //! From bytes to static pods: what is added, what is refused and where, and that no input panics.
 
 use proptest::prelude::*;
+use rubelet_config::FeatureGates;
 use rubelet_manifest::{ManifestError, read_file, read_url};
 
 const GOOD: &str =
     "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: c, image: nginx}]\n";
 
-fn gates(_: &str) -> bool {
-    true
-}
-
 #[test]
 fn a_file_becomes_a_pod_of_this_node() {
-    let done = read_file(GOOD.as_bytes(), "/m/web.yaml", "Node-1", &gates);
+    let done = read_file(GOOD.as_bytes(), "/m/web.yaml", "Node-1", &FeatureGates::default());
     let errors = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
     // The node's name is part of the pod: upper case is fine in the suffix, not as the node's own name.
     assert!(
@@ -20,7 +17,7 @@ fn a_file_becomes_a_pod_of_this_node() {
         "{errors}"
     );
 
-    let done = read_file(GOOD.as_bytes(), "/m/web.yaml", "node-1", &gates).unwrap();
+    let done = read_file(GOOD.as_bytes(), "/m/web.yaml", "node-1", &FeatureGates::default()).unwrap();
     let pod = &done.pods[0];
     assert_eq!(pod.metadata.name.as_deref(), Some("web-node-1"));
     assert_eq!(pod.metadata.namespace.as_deref(), Some("default"));
@@ -40,22 +37,22 @@ fn a_file_becomes_a_pod_of_this_node() {
 fn a_given_uid_wins_and_a_response_may_hold_a_list() {
     let list = r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"a","uid":"mine"},"spec":{"containers":[{"name":"c","image":"i"}]}},
         {"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}]}"#;
-    let done = read_url(list.as_bytes(), "http://x", "n", &gates).unwrap();
+    let done = read_url(list.as_bytes(), "http://x", "n", &FeatureGates::default()).unwrap();
     assert_eq!(done.pods.len(), 2);
     assert_eq!(done.pods[0].metadata.uid.as_deref(), Some("mine"));
     assert_eq!(done.pods[1].spec.as_ref().unwrap().tolerations, None);
     for wrong_type in ["\"kind\":1", "\"apiVersion\":[]"] {
         let text = list.replacen("{\"metadata\"", &format!("{{{wrong_type},\"metadata\""), 1);
-        let refused = read_url(text.as_bytes(), "http://x", "n", &gates).unwrap_err();
+        let refused = read_url(text.as_bytes(), "http://x", "n", &FeatureGates::default()).unwrap_err();
         assert!(refused.to_string().contains("items[0]."), "{refused}");
     }
     let one_bad = list.replace("\"i\"}]}}]}", "\"\"}]}}]}");
     assert!(matches!(
-        read_url(one_bad.as_bytes(), "http://x", "n", &gates),
+        read_url(one_bad.as_bytes(), "http://x", "n", &FeatureGates::default()),
         Err(ManifestError::Invalid(_))
     ));
     assert_eq!(
-        read_url(GOOD.as_bytes(), "http://x", "n", &gates)
+        read_url(GOOD.as_bytes(), "http://x", "n", &FeatureGates::default())
             .unwrap()
             .pods
             .len(),
@@ -95,7 +92,7 @@ fn with_metadata(field: &str) -> String {
 
 #[track_caller]
 fn refused_on(text: &str) -> String {
-    match read_file(text.as_bytes(), "/m/web.yaml", "n", &gates) {
+    match read_file(text.as_bytes(), "/m/web.yaml", "n", &FeatureGates::default()) {
         Ok(done) => panic!("{text:?} is accepted: {done:?}"),
         Err(error) => error.to_string(),
     }
@@ -103,20 +100,26 @@ fn refused_on(text: &str) -> String {
 
 #[test]
 fn a_second_document_is_a_warning() {
-    let done = read_file(format!("{GOOD}---\n{GOOD}").as_bytes(), "/m", "n", &gates).unwrap();
+    let done = read_file(
+        format!("{GOOD}---\n{GOOD}").as_bytes(),
+        "/m",
+        "n",
+        &FeatureGates::default(),
+    )
+    .unwrap();
     assert_eq!(done.warnings.len(), 1, "{:?}", done.warnings);
 }
 
 proptest! {
     #[test]
     fn any_bytes_give_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = read_file(&bytes, "/m", "n", &gates);
-        let _ = read_url(&bytes, "http://x", "n", &gates);
+        let _ = read_file(&bytes, "/m", "n", &FeatureGates::default());
+        let _ = read_url(&bytes, "http://x", "n", &FeatureGates::default());
     }
 
     #[test]
     fn any_spec_gives_an_answer(spec in "\\PC{0,120}") {
         let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {spec}\n");
-        let _ = read_file(text.as_bytes(), "/m", "n", &gates);
+        let _ = read_file(text.as_bytes(), "/m", "n", &FeatureGates::default());
     }
 }

@@ -1,4 +1,4 @@
-//! From bytes to a tree: JSON where the first character says so, YAML otherwise.
+//! From bytes to a tree: JSON where the first character is an opening brace, YAML otherwise.
 //!
 //! Owns syntax, size limits and the finding of duplicate keys. YAML becomes what it would be as JSON by the rules of the
 //! YAML 1.1 reader that all Kubernetes components share (`yaml_scalar`). It knows no field names.
@@ -17,7 +17,7 @@ pub use node::Node;
 
 const MAX_NESTING: usize = 64;
 
-/// How large a document may be; whoever reads it knows what is honest.
+/// How large a document may be; the reader of each kind sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub max_bytes: usize,
@@ -31,7 +31,7 @@ pub struct Document {
     pub root: Node,
     /// Paths of keys that stand twice in one object.
     pub duplicates: Vec<String>,
-    /// Further YAML documents follow, which nobody reads.
+    /// Further YAML documents follow; they are not read.
     pub has_more: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What an unquoted YAML word means: null, boolean, number or text.
+//! What an unquoted YAML scalar means: null, boolean, number or text.
 //!
 //! The rules are those of YAML 1.1 as Kubernetes reads it, so `yes` and `on` are booleans, `0o17` and `017` are octal and
 //! `1_000` is a number. Getting one wrong would turn a working file into a different one.

@@ -1,7 +1,7 @@
-//! What the runtime says about one container.
+//! What the runtime reports about one container.
 //!
-//! Owns the facts and the words for them. It must not know the pod's specification: whether a container is wanted, and what
-//! comes next, is decided elsewhere.
+//! Owns the observed facts. It does not know the pod's specification: whether a container is wanted, and the next step, are
+//! decided elsewhere.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub enum ContainerState {
         started_at: Timestamp,
     },
     Exited(ContainerExit),
-    /// The runtime does not know, or says something that this build does not know.
+    /// The runtime does not know, or reports a state that this build does not know.
     Unknown {
         started_at: Timestamp,
     },
@@ -42,7 +42,7 @@ pub const OOM_KILLED: &str = "OOMKilled";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerExit {
     pub exit_code: i32,
-    /// The runtime's word, e.g. `Completed` or `Error`; [`OOM_KILLED`] also when only the kernel says so.
+    /// The runtime's reason, e.g. `Completed` or `Error`; [`OOM_KILLED`] also when only the kernel reports the kill.
     pub reason: String,
     /// The runtime's message, followed by the container's own termination message once that was read.
     pub message: String,

@@ -1,7 +1,7 @@
-//! What the runtime says about one pod, at one time.
+//! What the runtime reports about one pod, at one time.
 //!
-//! Owns the facts that plans and statuses are derived from, in our own words. It must not know how they were obtained, and
-//! holds no wish: what should be is in the pod.
+//! Owns the observed facts that plans and statuses are derived from. It does not know how they were obtained, and holds
+//! nothing of the desired state: that is the pod.
 
 mod container;
 mod identity;
@@ -30,7 +30,7 @@ pub struct PodObservation {
     pub sandboxes: Vec<SandboxObservation>,
     /// Of all sandboxes, by name, and newest first within a name.
     pub containers: Vec<ContainerObservation>,
-    /// The pod's addresses, primary first. They outlive the sandbox: whoever keeps observations carries them over.
+    /// The pod's addresses, primary first. They outlive the sandbox: the observer carries them over.
     pub ips: Vec<String>,
     pub observed_at: Timestamp,
 }
@@ -62,7 +62,7 @@ impl PodObservation {
         mut containers: Vec<ContainerObservation>,
         observed_at: Timestamp,
     ) -> Self {
-        // Counters come before times: they still tell old from new after a step of the clock.
+        // Counters come before times: they still order old and new after a step of the clock.
         sandboxes.sort_by(|left, right| {
             (right.attempt, right.created_at, &left.id).cmp(&(left.attempt, left.created_at, &right.id))
         });

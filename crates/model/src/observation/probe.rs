@@ -1,6 +1,6 @@
 //! Results of probes as decisions see them.
 //!
-//! Owns the words. Running probes, thresholds and initial values belong to the prober.
+//! Owns the result types. Running probes, thresholds and initial values belong to the prober.
 
 use std::collections::BTreeMap;
 

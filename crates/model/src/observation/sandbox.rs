@@ -1,4 +1,4 @@
-//! What the runtime says about one sandbox.
+//! What the runtime reports about one sandbox.
 //!
 //! Owns the facts only; whether a sandbox is good enough for its pod is decided elsewhere.
 
@@ -35,8 +35,8 @@ pub struct SandboxObservation {
     pub state: SandboxState,
     pub created_at: Timestamp,
     pub network_mode: NetworkMode,
-    /// The primary address as reported: `None` when the runtime says nothing about the network, empty when it says that
-    /// there is no address.
+    /// The primary address as reported: `None` when the runtime reports no network, empty when it reports a network
+    /// without an address.
     pub primary_ip: Option<String>,
     /// All usable addresses, primary first. Empty on the node's network, and when one of them is no address.
     pub ips: Vec<String>,

@@ -1,4 +1,4 @@
-//! An `i64` times a power of ten: the fast half of a quantity. Every operation says when it does not fit.
+//! An `i64` times a power of ten: the fast half of a quantity. Every operation reports when the result does not fit.
 
 use std::cmp::Ordering;
 

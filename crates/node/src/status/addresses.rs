@@ -1,7 +1,7 @@
 //! The addresses under which the Node is listed.
 //!
 //! Owns the order in which they are looked for: `--node-ip`, a name that is an address, what the name resolves to, the default
-//! route. An external cloud provider has the last word. A resolver that does not answer changes no address. It must not look at the
+//! route. An external cloud provider overrides them. A resolver that does not answer changes no address. It must not look at the
 //! network itself.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,7 +15,7 @@ use crate::settings::AddressSettings;
 
 const INTERNAL_IP: &str = "InternalIP";
 const HOSTNAME: &str = "Hostname";
-/// What an external cloud provider is told about `--node-ip`.
+/// The annotation that passes `--node-ip` to an external cloud provider.
 pub(super) const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// Why the Node's addresses stay as they are.
@@ -91,13 +91,13 @@ pub(super) fn addresses(
     host: &HostAddresses,
     existing: &[NodeAddress],
 ) -> Result<Option<Vec<NodeAddress>>, AddressProblem> {
-    let told = settings
+    let configured = settings
         .node_ips
         .iter()
         .copied()
         .filter(|ip| !ip.is_unspecified());
-    let told: Vec<IpAddr> = told.collect();
-    for address in &told {
+    let configured: Vec<IpAddr> = configured.collect();
+    for address in &configured {
         usable(*address, host).map_err(|why| AddressProblem::NodeIp {
             address: *address,
             why,
@@ -107,10 +107,10 @@ pub(super) fn addresses(
         return Ok(None);
     } else if settings.external_cloud_provider && settings.node_ips.is_empty() {
         Vec::new()
-    } else if told.is_empty() {
+    } else if configured.is_empty() {
         vec![found(settings, node_name, host, existing)?]
     } else {
-        told
+        configured
     };
     let address = |type_: &str, address: String| NodeAddress {
         type_: type_.to_owned(),
@@ -123,7 +123,7 @@ pub(super) fn addresses(
     Ok(Some(internal.chain([hostname]).collect()))
 }
 
-/// What the Node would be listed with if nobody had created it yet.
+/// The addresses of a Node that is not created yet.
 pub(crate) fn machine_addresses(
     settings: &AddressSettings,
     node_name: &str,

@@ -1,6 +1,6 @@
-//! The conditions of the Node that a kubelet keeps, in upstream's words.
+//! The conditions of the Node that a kubelet keeps, with upstream's reasons and messages.
 //!
-//! Owns what is True, why, since when, and the events that tell of a change. What is not known yet leaves the condition as the
+//! Owns what is True, why, since when, and the events of a change. What is not known yet leaves the condition as the
 //! Node has it: a restart flips nothing. Conditions of others are not touched.
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ const READY: &str = "Ready";
 const UNCHECKED: &str = "container runtime status check may not have completed yet";
 const UNKNOWN_NETWORK: &str = "network state unknown";
 
-/// What is known of the runtime, and how long it has been silent; before the first word that is the time since the start.
+/// What is known of the runtime, and how long it has been silent; before the first report that is the time since the start.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeFacts {
     pub report: RuntimeReport,
@@ -29,7 +29,7 @@ pub struct RuntimeFacts {
 }
 
 /// One of the three pressures.
-struct Words {
+struct PressureTexts {
     condition: &'static str,
     pressed: Side,
     free: Side,
@@ -41,7 +41,7 @@ struct Side {
     event: &'static str,
 }
 
-const MEMORY: Words = Words {
+const MEMORY: PressureTexts = PressureTexts {
     condition: "MemoryPressure",
     pressed: Side {
         reason: "KubeletHasInsufficientMemory",
@@ -54,7 +54,7 @@ const MEMORY: Words = Words {
         event: "NodeHasSufficientMemory",
     },
 };
-const DISK: Words = Words {
+const DISK: PressureTexts = PressureTexts {
     condition: "DiskPressure",
     pressed: Side {
         reason: "KubeletHasDiskPressure",
@@ -67,7 +67,7 @@ const DISK: Words = Words {
         event: "NodeHasNoDiskPressure",
     },
 };
-const PID: Words = Words {
+const PID: PressureTexts = PressureTexts {
     condition: "PIDPressure",
     pressed: Side {
         reason: "KubeletHasInsufficientPID",
@@ -95,38 +95,38 @@ pub(super) fn set_pressure(
     ];
     pressures
         .into_iter()
-        .filter_map(|(words, is_pressed)| set_one_pressure(conditions, &words, is_pressed, now))
+        .filter_map(|(texts, is_pressed)| set_one_pressure(conditions, &texts, is_pressed, now))
         .collect()
 }
 
 fn set_one_pressure(
     conditions: &mut Vec<NodeCondition>,
-    words: &Words,
+    texts: &PressureTexts,
     is_pressed: Option<bool>,
     now: &Time,
 ) -> Option<&'static str> {
     let existing = conditions
         .iter_mut()
-        .find(|condition| condition.type_ == words.condition);
+        .find(|condition| condition.type_ == texts.condition);
     let is_pressed = match (is_pressed, &existing) {
         (Some(is_pressed), _) => is_pressed,
-        // Nobody has judged it yet, also not before.
+        // It is not known yet, and was not before.
         (None, None) => false,
         (None, Some(_)) => return None,
     };
     let (status, side) = match is_pressed {
-        true => (TRUE, &words.pressed),
-        false => (FALSE, &words.free),
+        true => (TRUE, &texts.pressed),
+        false => (FALSE, &texts.free),
     };
     if let Some(condition) = existing {
         condition.last_heartbeat_time = Some(now.clone());
         if condition.status == status {
             return None;
         }
-        *condition = new_condition((words.condition, status), (side.reason, side.message), now);
+        *condition = new_condition((texts.condition, status), (side.reason, side.message), now);
     } else {
         conditions.push(new_condition(
-            (words.condition, status),
+            (texts.condition, status),
             (side.reason, side.message),
             now,
         ));

@@ -1,4 +1,4 @@
-//! What the Node says of the machine, the runtime and its images.
+//! The Node's fields about the machine, the runtime and its images.
 //!
 //! Owns `nodeInfo`, `images`, `runtimeHandlers`, `features` and `declaredFeatures`. What is not known leaves the field as it is.
 
@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
     ContainerImage, NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus,
     NodeSystemInfo,
 };
+use rubelet_config::Gate;
 use rubelet_model::RuntimeAbilities;
 use rubelet_wire::cri::v1;
 
@@ -61,9 +62,9 @@ fn has_leading_zero(number: &str) -> bool {
 
 /// `1.2.3`, `1.2.3-rc.1+build`
 fn is_semantic(parts: &[&str], extra: &str) -> bool {
-    let is_word = |word: &str| {
+    let is_identifier = |part: &str| {
         let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        !word.is_empty() && word.bytes().all(is_letter)
+        !part.is_empty() && part.bytes().all(is_letter)
     };
     let are_numbers = parts
         .iter()
@@ -73,12 +74,12 @@ fn is_semantic(parts: &[&str], extra: &str) -> bool {
         .split_once('+')
         .map_or((extra, None), |(pre, build)| (pre, Some(build)));
     let pre_release = match pre_release.strip_prefix('-') {
-        Some(words) => words
+        Some(parts) => parts
             .split('.')
-            .all(|word| is_word(word) && !(word.parse::<u64>().is_ok() && has_leading_zero(word))),
+            .all(|part| is_identifier(part) && !(part.parse::<u64>().is_ok() && has_leading_zero(part))),
         None => pre_release.is_empty(),
     };
-    let build = build.is_none_or(|words| words.split('.').all(is_word));
+    let build = build.is_none_or(|parts| parts.split('.').all(is_identifier));
     parts.len() == 3 && are_numbers && pre_release && build
 }
 
@@ -140,28 +141,28 @@ pub(super) fn set_abilities(
     status.declared_features = filled(declared_features(abilities, gates));
 }
 
-/// What pods may need that not every node can do, by name. What rubelet does not honour is not declared, whatever its gate says.
+/// The features that pods may need of a node, by gate. What rubelet does not support is not declared, whatever its gate.
 fn declared_features(abilities: &RuntimeAbilities, gates: DeclaredFeatureGates) -> Vec<String> {
     let features = [
-        ("ExtendWebSocketsToKubelet", gates.extend_websockets),
+        (Gate::ExtendWebSocketsToKubelet, gates.extend_websockets),
         (
-            "RestartAllContainersOnContainerExits",
+            Gate::RestartAllContainersOnContainerExits,
             gates.restart_all_containers,
         ),
         (
-            "UserNamespacesHostNetworkSupport",
+            Gate::UserNamespacesHostNetworkSupport,
             gates.user_namespaces_host_network && abilities.user_namespaces_host_network,
         ),
         (
-            "VolumeBindMountOptions",
+            Gate::VolumeBindMountOptions,
             gates.volume_bind_mount_options && abilities.mount_options,
         ),
     ];
     let declared = features.into_iter().filter(|(_, is_honoured)| *is_honoured);
-    declared.map(|(name, _)| name.to_owned()).collect()
+    declared.map(|(gate, _)| gate.to_string()).collect()
 }
 
-/// An empty list is none: the API server does not tell them apart.
+/// An empty list is none: for the API server they are the same.
 pub(super) fn filled<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }

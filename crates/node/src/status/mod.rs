@@ -1,8 +1,8 @@
 //! The Node object, derived from what is known.
 //!
-//! Owns every field that a kubelet writes: labels and annotations of its own, addresses, capacity, conditions, what the machine
-//! and the runtime are. Pure: facts go in, a Node and the events to tell come out. The Node as it is always comes first, so that
-//! what is not known yet, and what others have written, stays.
+//! Owns every field that a kubelet writes: labels and annotations of its own, addresses, capacity, conditions, facts about the
+//! machine and the runtime. Pure: facts go in, a Node and the events to record come out. It starts from the existing Node, so that fields
+//! that are not known yet, and those of others, stay.
 
 mod addresses;
 mod conditions;
@@ -42,7 +42,7 @@ pub struct StatusFacts {
     pub volumes_in_use: Option<Vec<String>>,
 }
 
-/// Something that people are told about the Node.
+/// An event about the Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusEvent {
     pub event_type: EventType,
@@ -105,8 +105,8 @@ pub fn derive(original: &Node, settings: &NodeSettings, facts: &StatusFacts, now
         status.volumes_in_use = contents::filled(volumes.clone());
     }
     let changes = set_conditions(&mut status, settings, facts, &api_time(now));
-    let told = |reason| StatusEvent::of_status(&settings.node_name, reason);
-    events.extend(changes.into_iter().map(told));
+    let event = |reason| StatusEvent::of_status(&settings.node_name, reason);
+    events.extend(changes.into_iter().map(event));
     node.status = Some(status);
     Derivation {
         node,
@@ -115,7 +115,7 @@ pub fn derive(original: &Node, settings: &NodeSettings, facts: &StatusFacts, now
     }
 }
 
-/// Schedulers go by these two; whoever changes them on the Node loses.
+/// Schedulers use these two; changes of them on the Node are overwritten.
 fn set_labels(node: &mut Node, settings: &NodeSettings) {
     let wanted = [
         (OS, contents::OPERATING_SYSTEM),
@@ -156,7 +156,7 @@ fn set_addresses(
     }
 }
 
-/// The machine was started again since the Node was last told of it.
+/// The machine was rebooted since the Node's last status.
 fn reboot(status: &NodeStatus, settings: &NodeSettings) -> Option<StatusEvent> {
     let before = status.node_info.as_ref().map(|info| info.boot_id.as_str());
     let now = settings.machine.boot_id.as_str();

@@ -1,4 +1,4 @@
-//! From one Node to another: the strategic merge patch, and what of it is more than heartbeats.
+//! The strategic merge patch from one Node to another, and whether it has more than heartbeat times.
 //!
 //! Owns the patch in the form that upstream sends. Only labels, annotations and status are compared: the rest belongs to others. Of the
 //! lists in a Node's status two merge by `type`; addresses are replaced whole nevertheless, because a type may stand twice.
@@ -48,18 +48,18 @@ pub fn status_patch(old: &Node, new: &Node) -> Result<Value, serde_json::Error> 
 
 /// What of the patch is more than times of heartbeats.
 pub fn lasting_difference(old: &Node, new: &Node) -> Result<Value, serde_json::Error> {
-    let mut calm = new.clone();
+    let mut unchanged = new.clone();
     let heartbeats: BTreeMap<&str, Option<&Time>> = conditions(old)
         .map(|condition| (condition.type_.as_str(), condition.last_heartbeat_time.as_ref()))
         .collect();
-    let status = calm.status.as_mut();
+    let status = unchanged.status.as_mut();
     let status = status.and_then(|status| status.conditions.as_mut());
     for condition in status.into_iter().flatten() {
         if let Some(heartbeat) = heartbeats.get(condition.type_.as_str()) {
             condition.last_heartbeat_time = heartbeat.cloned();
         }
     }
-    status_patch(old, &calm)
+    status_patch(old, &unchanged)
 }
 
 fn conditions(node: &Node) -> impl Iterator<Item = &NodeCondition> {

@@ -1,7 +1,7 @@
 //! The Node object that a node registers, and what changes on one that exists already.
 //!
-//! Owns labels, taints and annotations at registration. Of an existing Node only what a kubelet answers for is brought in line;
-//! its taints are left alone, because somebody may have taken them away on purpose.
+//! Owns labels, taints and annotations at registration. Of an existing Node only the fields that a kubelet owns are updated;
+//! its taints are left alone, because an administrator may have removed them on purpose.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! `capacity` and `allocatable` of the Node.
 //!
-//! Owns the merge of what this machine has with what others put on the Node: a resource that is not ours stays, with all of it
+//! Owns the merge of what this machine has with what others put on the Node: a resource of another component stays, with all of it
 //! allocatable. It must not measure anything.
 
 use std::collections::BTreeMap;

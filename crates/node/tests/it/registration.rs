@@ -1,5 +1,7 @@
 //! How a Node object is got.
 
+use std::time::Duration;
+
 use rubelet_ports::api::ApiErrorKind;
 use serde_json::json;
 
@@ -130,6 +132,36 @@ async fn a_patch_that_fails_does_not_register() {
     let _running = bed.start();
     bed.until_ready().await;
     assert_eq!(bed.api.times("create"), [0, 100, 300]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_a_pause_gets_it() {
+    let busy = |seconds: u64| ApiErrorKind::Busy {
+        retry_after: Some(Duration::from_secs(seconds)),
+    };
+    let bed = Bed::well();
+    bed.api.fail("create", busy(5), 2);
+    let _running = bed.start();
+    bed.until_ready().await;
+    assert_eq!(bed.api.times("create"), [0, 5000, 10_000]);
+
+    // The status and the lease, which are written again and again.
+    let tries = |call: &str| bed.api.times(call).into_iter().filter(|at| *at > 15_000);
+    bed.at(15).await;
+    bed.api.fail("patch", busy(3), 2);
+    bed.api.fail("lease replace", busy(4), 1);
+    bed.edges.add_image("a:1", 5);
+    bed.at(45).await;
+    let gaps = |call: &str| {
+        let tries: Vec<u128> = tries(call).collect();
+        tries
+            .windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .take(2)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(gaps("patch"), [3000, 3000], "{:?}", bed.api.calls());
+    assert_eq!(gaps("lease replace")[0], 4000, "{:?}", bed.api.calls());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Key pairs for pods' certificates, and the proof of owning one.
 //!
-//! Owns the types of keys that a pod may ask for. A long RSA key takes seconds to find: whoever calls does it where that is no harm.
+//! Owns the types of keys that a pod may ask for. A long RSA key takes seconds to generate: the caller runs it off the executor.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl KeyType {
         Self::Ed25519,
     ];
 
-    /// The word in a pod's spec.
+    /// The name in a pod's spec.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl KeyType {
     }
 }
 
-/// A new key and a signed request that says nothing but its public half. It prints nothing of itself.
+/// A new key and a signed request that holds its public half only. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyAndProof {
     /// PKCS #8 as PEM; secret.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn words_lead_to_types_and_back() {
+    fn names_lead_to_types_and_back() {
         for key_type in KeyType::ALL {
             assert_eq!(KeyType::by_name(key_type.as_str()), Some(key_type));
         }

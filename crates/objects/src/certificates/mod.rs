@@ -1,7 +1,7 @@
 //! Certificates of pods: one small task per projected source that asks for one.
 //!
-//! Owns the keys, which are nowhere but in memory: after a restart every pod gets a new certificate. Signing is the business of
-//! whoever watches the requests in the cluster.
+//! Owns the keys, which are nowhere but in memory: after a restart every pod gets a new certificate. A
+//! signer in the cluster watches the requests and signs them.
 
 mod keys;
 mod stage;
@@ -188,7 +188,7 @@ impl Certificates {
             source,
         };
         let records = self.records.lock();
-        let unavailable = |words: String| Err(ObjectFailure::Unavailable(words));
+        let unavailable = |explanation: String| Err(ObjectFailure::Unavailable(explanation));
         let Some(record) = records.get(&place) else {
             return unavailable(format!(
                 "no credentials yet for source {source} of volume {volume:?}"
@@ -196,7 +196,7 @@ impl Certificates {
         };
         match (&record.stage, &record.problem) {
             (Stage::Held(held), _) => Ok(held.certificate.clone()),
-            (Stage::Refused { words, .. }, _) => unavailable(words.clone()),
+            (Stage::Refused { explanation, .. }, _) => unavailable(explanation.clone()),
             (Stage::Waiting | Stage::Asked(_), None) => unavailable(NOT_YET.to_owned()),
             (Stage::Waiting | Stage::Asked(_), Some(problem)) => unavailable(format!("{NOT_YET}: {problem}")),
         }
@@ -213,7 +213,7 @@ impl Certificates {
         states
     }
 
-    /// The life of one place.
+    /// The task of one place.
     async fn live(self: Arc<Self>, place: Place, wake: Arc<Notify>) {
         let mut failures = 0_u32;
         loop {
@@ -320,7 +320,7 @@ impl Certificates {
             .uid;
         let node = self.means.node.node(&self.means.node_name);
         let node_uid = self.call("while getting node object", node).await?.metadata.uid;
-        // Outside of the limit, which everybody before us has too. It is never closed.
+        // Outside of the limit: the tasks before this one have theirs. It is never closed.
         let turn = self.key_turn.acquire().await;
         self.means.pods.pod(&place.uid).ok_or("the pod is gone")?;
         let made = self.means.keys.make(key_type);

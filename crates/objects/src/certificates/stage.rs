@@ -1,6 +1,6 @@
-//! How far one certificate of a pod is.
+//! The state of one certificate of a pod.
 //!
-//! Owns the states and what follows from a request as the signer left it. It must not call anybody.
+//! Owns the states and what follows from a request as the signer left it. It makes no call.
 //!
 //! ```text
 //!           ask              issued
@@ -31,7 +31,7 @@ pub(super) struct Asked {
     /// PEM; secret.
     pub(super) key: Vec<u8>,
     pub(super) request: String,
-    /// When it is not seen by then, somebody deleted it.
+    /// When it is not seen by then, it was deleted.
     pub(super) lost_at: Timestamp,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Held {
     pub(super) refresh_at: Timestamp,
     pub(super) not_after: Timestamp,
     pub(super) next: Option<Asked>,
-    told: Told,
+    recorded: Recorded,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Told {
+struct Recorded {
     overdue: bool,
     expired: bool,
 }
@@ -56,7 +56,7 @@ pub(super) enum Stage {
     Waiting,
     Asked(Asked),
     Held(Held),
-    Refused { verdict: Refusal, words: String },
+    Refused { verdict: Refusal, explanation: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub(super) enum Next {
     Rest,
 }
 
-/// What people are told.
+/// The events to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Refused { refusal: Refusal, message: String },
@@ -181,7 +181,7 @@ pub(super) struct Sight<'a> {
 }
 
 impl Stage {
-    /// Takes the stage as far as it goes without asking anybody.
+    /// Takes the stage as far as it goes without a call.
     pub(super) fn look(&mut self, namespace: &str, sight: &Sight<'_>) -> Look {
         let mut look = Look {
             next: Next::Rest,
@@ -205,14 +205,14 @@ impl Stage {
                     message,
                 }) => {
                     let past = refusal.past();
-                    let words = format!(
+                    let explanation = format!(
                         "PodCertificateRequest was permanently {past}: reason={reason:?} message={message:?}"
                     );
                     let verb = refusal.verb();
                     let message = format!(
                         "PodCertificateRequest {namespace}/{request} {verb}, reason={reason:?}, message={message:?}"
                     );
-                    self.refuse(refusal, words, message, &mut look);
+                    self.refuse(refusal, explanation, message, &mut look);
                 }
                 Some(Verdict::Issued {
                     chain,
@@ -257,13 +257,13 @@ impl Stage {
         }
     }
 
-    fn refuse(&mut self, verdict: Refusal, words: String, message: String, look: &mut Look) {
+    fn refuse(&mut self, verdict: Refusal, explanation: String, message: String, look: &mut Look) {
         look.news.push(News::Refused {
             refusal: verdict,
             message,
         });
         look.has_changed = true;
-        *self = Self::Refused { verdict, words };
+        *self = Self::Refused { verdict, explanation };
     }
 
     fn hold(&mut self, chain: &str, refresh_at: Timestamp, not_after: Timestamp) {
@@ -279,7 +279,7 @@ impl Stage {
             refresh_at,
             not_after,
             next: None,
-            told: Told::default(),
+            recorded: Recorded::default(),
         });
     }
 
@@ -297,12 +297,12 @@ impl Stage {
 
 impl Held {
     fn look(&mut self, now: Timestamp, look: &mut Look) {
-        if now > self.refresh_at.plus(OVERDUE) && !self.told.overdue {
-            self.told.overdue = true;
+        if now > self.refresh_at.plus(OVERDUE) && !self.recorded.overdue {
+            self.recorded.overdue = true;
             look.news.push(News::Overdue);
         }
-        if now > self.not_after && !self.told.expired {
-            self.told.expired = true;
+        if now > self.not_after && !self.recorded.expired {
+            self.recorded.expired = true;
             look.news.push(News::Expired);
         }
         if self.next.is_some() {

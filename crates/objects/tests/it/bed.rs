@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::api::FakeApi;
+use crate::volume_files::{ROOT_DIR, VolumeFiles};
 
 /// The node's wall clock at the start of every test.
 pub(crate) const EPOCH_SECONDS: i64 = 1_000_000;
@@ -116,6 +117,8 @@ pub(crate) struct Bed {
     pub(crate) objects: Objects,
     pub(crate) start: Instant,
     pub(crate) keys: Keys,
+    /// What volumes show.
+    pub(crate) files: VolumeFiles,
     events: Arc<Events>,
     changes: BoxStream<'static, PodUid>,
 }
@@ -132,6 +135,7 @@ impl Bed {
         let edge = Arc::new(api.clone());
         let events = Arc::<Events>::default();
         let keys = Keys::default();
+        let files = VolumeFiles::default();
         let ports = ObjectsPorts {
             clock: Arc::new(TestClock(start)),
             spawner: Arc::new(TestSpawner),
@@ -139,6 +143,7 @@ impl Bed {
             reader: edge.clone(),
             node: edge.clone(),
             tokens: edge.clone(),
+            files: Arc::new(files.clone()),
             certificates: edge,
             keys: Arc::new(keys.clone()),
             events: events.clone(),
@@ -148,6 +153,7 @@ impl Bed {
             detection,
             sync_frequency: Duration::from_secs(60),
             max_pods: 110,
+            root_dir: ROOT_DIR.into(),
         };
         let objects = Objects::start(settings, ports);
         let changes = objects.changes();
@@ -156,6 +162,7 @@ impl Bed {
             objects,
             start,
             keys,
+            files,
             events,
             changes,
         }

@@ -6,6 +6,7 @@
     reason = "the tests' edges stand on tokio's paused clock"
 )]
 
+mod adopted_tokens;
 mod api;
 mod bed;
 mod certificates;
@@ -15,3 +16,4 @@ mod references;
 mod sets;
 mod strategies;
 mod tokens;
+mod volume_files;

@@ -214,6 +214,39 @@ async fn the_same_question_at_once_makes_one_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_a_pause_gets_it() {
+    let busy = |seconds: u64| {
+        Mood::Fails(ApiErrorKind::Busy {
+            retry_after: Some(Duration::from_secs(seconds)),
+        })
+    };
+    let mut bed = Bed::new();
+    bed.register("p", json!({}));
+    bed.set_issuing(busy(10));
+    let objects = bed.objects.clone();
+    let asked = tokio::spawn(async move { objects.token(&question("p", 3600)).await });
+    bed.settle().await;
+    bed.set_issuing(Mood::Well);
+    assert_eq!(asked.await.unwrap().unwrap().text, "secret-2");
+    // As long as was asked for, and a part of it by chance.
+    assert_eq!(bed.second(), 10 + JITTER.as_secs());
+
+    // With a token that is still good nobody waits, and the next try comes after the pause.
+    bed.told(&["p"]).await;
+    let due = bed.second();
+    bed.set_issuing(busy(100));
+    assert_eq!(bed.token(&question("p", 3600)).await.text, "secret-2");
+    assert_eq!(bed.second(), due);
+    bed.told(&["p"]).await;
+    assert_eq!(bed.second(), due + 100);
+
+    // Who asks for more patience than a pod has is no longer waited for.
+    let failure = bed.objects.token(&question("q", 3600)).await;
+    assert!(failure.is_err(), "{failure:?}");
+    assert_eq!(bed.second(), due + 100);
+}
+
+#[tokio::test(start_paused = true)]
 async fn tokens_of_pods_that_are_gone_are_forgotten() {
     let mut bed = Bed::new();
     bed.register("p", json!({}));

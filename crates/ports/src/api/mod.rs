@@ -1,11 +1,11 @@
 //! The API server, as the node needs it.
 //!
-//! Owns the shape of the edge: narrow halves per purpose, so that whoever renews the lease cannot delete a pod. Which connection and
-//! which rate limit a call uses is the adapter's business, and so is everything about credentials. Dropping a call's future cancels
+//! Owns the shape of the edge: narrow halves per purpose, so that the code that renews the lease cannot delete a pod. The adapter
+//! decides about connections, rate limits and credentials. Dropping a call's future cancels
 //! it, but a writing call may have taken effect.
 //!
-//! Every call has deadlines of its own: one for its turn under our rate limit and, once it is sent, one for the answer. Whoever
-//! waits for a call must not count the first as silence of the API server.
+//! Every call has deadlines of its own: one for its turn under our rate limit and, once it is sent, one for the answer. A
+//! caller must not count the first as silence of the API server.
 
 mod certificates;
 mod error;
@@ -26,13 +26,13 @@ pub use objects::{ObjectReader, TokenIssuer};
 pub use pods::{PodReader, PodWriter};
 pub use reviews::Reviewer;
 
-/// Longer than any call takes with its turn. Who waits this long waits for a defect.
+/// Longer than any call takes, its turn included. A wait of this length is a defect.
 pub const LONGEST_CALL: Duration = Duration::from_secs(100);
 
 /// A change of a set of objects that is followed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<T> {
-    /// The whole set, at first, after [`Change::Broken`], and whenever the thread was lost: what is not in it is gone.
+    /// The whole set, at first, after [`Change::Broken`], and whenever the watch could not be resumed: what is not in it is gone.
     All(Vec<Arc<T>>),
     /// An object is new or another one than before.
     Applied(Arc<T>),
@@ -42,6 +42,5 @@ pub enum Change<T> {
     Broken(ApiError),
 }
 
-/// Follows a set of objects for as long as it is polled: it lists, watches, resumes, lists again when the server forgot where we
-/// were, and notices a connection that died silently. It never ends by itself. Fields that nobody uses (`managedFields`) are dropped.
+/// Follows a set of objects for as long as it is polled: it lists, watches, resumes, lists again when the server has dropped the resource version, and notices a connection that died silently. It never ends by itself. Unused fields (`managedFields`) are dropped.
 pub type Changes<T> = BoxStream<'static, Change<T>>;

@@ -1,4 +1,4 @@
-//! Asking the API server who somebody is and what they may do.
+//! Token and access reviews: who a client is and what it may do.
 
 use async_trait::async_trait;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewStatus};

@@ -1,7 +1,7 @@
-//! Fewer events that say as much.
+//! Combines events that repeat each other.
 //!
-//! Owns what client-go's correlator does, with its numbers: many events that differ only in their words become one, the same event
-//! again becomes a count, and an object that never stops is cut off. Pure but for its memory, which is bounded.
+//! Owns what client-go's correlator does, with its numbers: many events that differ only in their messages become one, the same event
+//! again becomes a count, and an object with too many events is cut off. Pure but for its memory, which is bounded.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::fingerprint::fingerprint;
 use super::lru::Lru;
 
 const MAX_REMEMBERED: usize = 4096;
-/// So many different messages within the interval are told apart; the next are combined.
+/// So many different messages within the interval are sent as they are; further ones are combined.
 const MAX_SIMILAR: usize = 10;
 const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
 const COMBINED: &str = "(combined from similar events): ";
@@ -117,7 +117,7 @@ impl Correlator {
             similar.messages.clear();
         }
         similar.last = now;
-        // Those that were told apart go on being told apart; only others are combined.
+        // Messages that were sent as they are stay so; only others are combined.
         if !similar.messages.contains(&message) && similar.messages.len() + 1 >= MAX_SIMILAR {
             let message = format!("{COMBINED}{}", text(&event.message));
             let combined = Event {

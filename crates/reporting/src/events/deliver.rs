@@ -18,14 +18,14 @@ use crate::figures::count;
 const MAX_TRIES: u32 = 12;
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// The API server's words for a namespace that takes nothing new.
+/// The API server's message for a namespace that takes nothing new.
 const NAMESPACE_ENDS: &str = "because it is being terminated";
 
 impl EventShared {
     pub(super) async fn deliver_all(self: Arc<Self>, mut events: mpsc::Receiver<Event>) {
         let mut correlator = Correlator::new();
         let mut last_problem = String::new();
-        // Nothing is lost when the program ends here: nobody is left who could record.
+        // The queue is closed: nothing can be recorded any more.
         while let Some(event) = events.recv().await {
             match correlator.correlate(event, self.ports.clock.moment()) {
                 None => count(&self.counters.filtered),
@@ -49,11 +49,9 @@ impl EventShared {
                 Err(error) => error,
             };
             tries += 1;
-            let pause = match error.kind {
+            let pause = match error.retry_after() {
                 _ if tries == MAX_TRIES => return Err(error),
-                ApiErrorKind::Busy {
-                    retry_after: Some(wait),
-                } => wait.min(RETRY_PAUSE * 6),
+                Some(wait) => wait.min(RETRY_PAUSE * 6),
                 // The first pause is chance, so that a server that comes back does not meet all its nodes at once.
                 _ if may_pass(&error) && tries == 1 => self.ports.randomness.part_of(RETRY_PAUSE),
                 _ if may_pass(&error) => RETRY_PAUSE,
@@ -93,13 +91,13 @@ impl EventShared {
         })
     }
 
-    /// Tells of a problem once, not once for each event.
+    /// Logs a problem once, not once for each event.
     fn give_up(&self, sent: &Correlated, error: &ApiError, last_problem: &mut String) {
         count(&self.counters.failed);
         let object = &sent.event.involved_object;
         let (kind, name) = (object.kind.as_deref(), object.name.as_deref());
         let (namespace, reason) = (object.namespace.as_deref(), sent.event.reason.as_deref());
-        // Of a namespace that is being removed nobody wants to hear, nor of an event whose first try did get through.
+        // Not worth a line: a namespace that is being removed, and an event whose first try was stored.
         let is_usual = error.kind == ApiErrorKind::AlreadyExists || error.message.contains(NAMESPACE_ENDS);
         if is_usual || *last_problem == error.message {
             tracing::debug!(kind, namespace, name, reason, %error, "The API server does not take an event");

@@ -1,4 +1,4 @@
-//! Texts as numbers, so that remembering thousands of wordy events costs no memory to speak of.
+//! Texts as hashes, so that thousands of long events are remembered in little memory.
 
 const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
 const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

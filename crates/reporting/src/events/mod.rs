@@ -35,7 +35,7 @@ pub use tee::{NodeTee, Tee};
 use crate::figures::count;
 use reference::{node_reference, pod_reference};
 
-/// As upstream: more than this waits only while the API server is away, and then nobody reads it.
+/// As upstream: more events than this wait only while the API server is away.
 const MAX_QUEUED: usize = 1_000;
 const COMPONENT: &str = "kubelet";
 const DEFAULT_NAMESPACE: &str = "default";

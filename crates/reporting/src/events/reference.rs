@@ -45,7 +45,7 @@ fn field_path(pod: &Pod, container: &str) -> String {
     format!("spec.{list}{{{container}}}")
 }
 
-/// Upstream's words for a container that the pod does not name.
+/// Upstream's field path of a container that the pod does not name.
 fn outside(container: &str) -> String {
     format!("implicitly required container {container}")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_ports::{EventRecorder, NodeEvent, NodeEventRecorder, PodEvent};
 
-/// Tells all of them of each event of a pod.
+/// Passes each event of a pod to all of them.
 pub struct Tee(pub Vec<Arc<dyn EventRecorder>>);
 
 impl EventRecorder for Tee {
@@ -16,7 +16,7 @@ impl EventRecorder for Tee {
     }
 }
 
-/// Tells all of them of each event of the node.
+/// Passes each event of the node to all of them.
 pub struct NodeTee(pub Vec<Arc<dyn NodeEventRecorder>>);
 
 impl NodeEventRecorder for NodeTee {

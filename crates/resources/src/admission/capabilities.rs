@@ -1,17 +1,18 @@
 //! Whether the node can do what the pod asks for: AppArmor, groups, pod-level resources, declared features.
 //!
-//! Owns the pod's side of each. What the kernel, the runtime and the gates offer comes in.
+//! Owns what a pod needs of each. What the kernel, the runtime and the gates offer is an input.
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec};
+use rubelet_config::Gate;
+use rubelet_model::pod::{APP_ARMOR_ANNOTATION_PREFIX, Phase};
 
-use super::Refusal;
+use super::{AdmissionReason, Refusal};
 use crate::demand::PodDemand;
 use crate::rules::Rules;
 
-const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 const UNCONFINED: &str = "unconfined";
 
-/// What the container runtime says it can do.
+/// The features that the container runtime reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeFeatures {
     pub supplemental_groups_policy: bool,
@@ -31,7 +32,7 @@ pub struct FeatureTerms {
     pub toleration_comparison: bool,
 }
 
-/// Whether the answer depends on what the runtime can do.
+/// Whether admission depends on the runtime's features.
 pub fn asks_runtime(pod: &Pod) -> bool {
     wants_strict_groups(pod) || uses_host_network_in_user_namespace(pod) || uses_mount_options(pod)
 }
@@ -41,11 +42,11 @@ fn wants_strict_groups(pod: &Pod) -> bool {
     context.and_then(|context| context.supplemental_groups_policy.as_deref()) == Some("Strict")
 }
 
-/// The runtime has to know how to keep an image's groups away.
+/// `Strict` needs a runtime that can leave out an image's groups.
 pub fn groups_refusal(pod: &Pod, runtime: RuntimeFeatures) -> Option<Refusal> {
     (wants_strict_groups(pod) && !runtime.supplemental_groups_policy).then(|| {
         Refusal::for_good(
-            "SupplementalGroupsPolicyNotSupported",
+            AdmissionReason::SupplementalGroupsPolicyNotSupported,
             "SupplementalGroupsPolicy=Strict is not supported in this node",
         )
     })
@@ -75,14 +76,14 @@ fn needs_app_armor(pod: &Pod, spec: &PodSpec) -> bool {
         || of_containers
             .chain(of_ephemeral)
             .any(|profile| is_confined(Some(profile)))
-        || annotations.any(|(key, value)| key.starts_with(APP_ARMOR_ANNOTATION) && value != UNCONFINED)
+        || annotations.any(|(key, value)| key.starts_with(APP_ARMOR_ANNOTATION_PREFIX) && value != UNCONFINED)
 }
 
-/// A profile that cannot be enforced is no profile; `host_problem` says why the host cannot.
+/// A profile that cannot be enforced is no profile; `host_problem` is why the host cannot.
 pub fn app_armor_refusal(pod: &Pod, host_problem: Option<&str>) -> Option<Refusal> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let spec = pod.spec.as_ref()?;
-    if phase.is_some_and(|phase| phase != "Pending") || !needs_app_armor(pod, spec) {
+    if phase.is_some_and(|phase| phase != Phase::Pending.as_str()) || !needs_app_armor(pod, spec) {
         return None;
     }
     let problem = match host_problem {
@@ -90,7 +91,7 @@ pub fn app_armor_refusal(pod: &Pod, host_problem: Option<&str>) -> Option<Refusa
         None => nameless_profile(pod, spec)?,
     };
     Some(Refusal::for_good(
-        "AppArmor",
+        AdmissionReason::AppArmor,
         format!("Cannot enforce AppArmor: {problem}"),
     ))
 }
@@ -103,7 +104,7 @@ fn nameless_profile(pod: &Pod, spec: &PodSpec) -> Option<String> {
         .and_then(|context| context.app_armor_profile.as_ref());
     let annotation = |container: &Container| {
         let annotations = pod.metadata.annotations.as_ref()?;
-        annotations.get(&format!("{APP_ARMOR_ANNOTATION}{}", container.name))
+        annotations.get(&format!("{APP_ARMOR_ANNOTATION_PREFIX}{}", container.name))
     };
     let is_nameless = |container: &Container| {
         let own = container.security_context.as_ref();
@@ -137,7 +138,7 @@ pub fn pod_level_refusal(demand: &PodDemand, rules: &Rules) -> Option<Refusal> {
     };
     (!rules.pod_level_resources && demand.effective_pod_level(&on).is_some()).then(|| {
         Refusal::for_good(
-            "PodLevelResourcesNotSupported",
+            AdmissionReason::PodLevelResourcesNotSupported,
             "PodLevelResources feature gate is disabled",
         )
     })
@@ -175,21 +176,21 @@ fn uses_mount_options(pod: &Pod) -> bool {
         })
 }
 
-/// The features that pods may ask a node for: whether this pod does, and whether the node declares it.
-fn features(pod: &Pod, terms: FeatureTerms, runtime: RuntimeFeatures) -> [(&'static str, bool, bool); 3] {
+/// The features that pods may need, by gate: whether this pod needs it, and whether the node declares it.
+fn features(pod: &Pod, terms: FeatureTerms, runtime: RuntimeFeatures) -> [(Gate, bool, bool); 3] {
     [
         (
-            "RestartAllContainersOnContainerExits",
+            Gate::RestartAllContainersOnContainerExits,
             restarts_all_containers(pod),
             terms.restart_all_containers,
         ),
         (
-            "UserNamespacesHostNetworkSupport",
+            Gate::UserNamespacesHostNetworkSupport,
             uses_host_network_in_user_namespace(pod),
             terms.user_namespaces_host_network && runtime.user_namespaces_host_network,
         ),
         (
-            "VolumeBindMountOptions",
+            Gate::VolumeBindMountOptions,
             uses_mount_options(pod),
             terms.volume_bind_mount_options && runtime.mount_options,
         ),
@@ -204,7 +205,7 @@ impl FeatureTerms {
         let there = all
             .into_iter()
             .filter(|(_, _, is_there)| *is_there && self.declared);
-        there.map(|(name, _, _)| name).collect()
+        there.map(|(gate, _, _)| gate.as_str()).collect()
     }
 }
 
@@ -215,20 +216,20 @@ pub fn missing_for_update(old: &Pod, new: &Pod) -> Vec<&'static str> {
     };
     let needs = [
         (
-            "InPlacePodLevelResourcesVerticalScaling",
+            Gate::InPlacePodLevelResourcesVerticalScaling,
             old.resources != new.resources,
         ),
         (
-            "InPlacePodVerticalScalingInitContainers",
+            Gate::InPlacePodVerticalScalingInitContainers,
             resizes_init_container(old, new),
         ),
         (
-            "InPlacePodVerticalScalingMemoryBackedVolumes",
+            Gate::InPlacePodVerticalScalingMemoryBackedVolumes,
             resizes_memory_volume(old, new),
         ),
     ];
     let needs = needs.into_iter().filter(|(_, is_needed)| *is_needed);
-    needs.map(|(name, _)| name).collect()
+    needs.map(|(gate, _)| gate.as_str()).collect()
 }
 
 fn resizes_init_container(old: &PodSpec, new: &PodSpec) -> bool {
@@ -255,11 +256,11 @@ pub fn features_refusal(pod: &Pod, terms: FeatureTerms, runtime: RuntimeFeatures
     let missing: Vec<&str> = needs
         .iter()
         .filter(|(_, is_needed, is_there)| *is_needed && !*is_there)
-        .map(|(name, _, _)| *name)
+        .map(|(gate, _, _)| gate.as_str())
         .collect();
     (terms.declared && !missing.is_empty()).then(|| {
         Refusal::for_good(
-            "PodFeatureUnsupported",
+            AdmissionReason::PodFeatureUnsupported,
             format!(
                 "Pod requires node features that are not available: {}",
                 missing.join(", ")

@@ -1,16 +1,16 @@
-//! Whether a pod fits in beside the others: number of pods, resources, host ports.
+//! Whether a pod fits beside the others: number of pods, resources, host ports.
 //!
-//! Owns the comparison and upstream's words for what is missing. Every shortage is found, because preemption has to make room
-//! for all of them; the first one is what the user is told.
+//! Owns the comparison and upstream's messages. All shortages are found, because preemption has to make room for each of
+//! them; the first one becomes the message.
 
-use super::Refusal;
 use super::host_ports::HostPort;
 use super::ledger::Others;
 use super::need::{Allocatable, Need};
+use super::{AdmissionReason, Refusal};
 use crate::allocatable::PODS;
 use crate::amounts::{CPU, EPHEMERAL_STORAGE, MEMORY};
 
-/// One resource that is not there in the amount asked for.
+/// One resource of which too little is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     pub resource: String,
@@ -38,7 +38,7 @@ impl Shortage {
     }
 
     pub fn refusal(&self) -> Refusal {
-        Refusal::for_now(format!("OutOf{}", self.resource), self.message())
+        Refusal::new(format!("OutOf{}", self.resource), self.message(), true)
     }
 }
 
@@ -81,12 +81,12 @@ pub fn shortages(need: &Need, others: &Others, allocatable: &Allocatable) -> Vec
     found
 }
 
-/// A port that somebody else holds.
+/// Rejects a pod whose host port another pod holds.
 pub fn port_refusal(wanted: &[HostPort], others: &Others) -> Option<Refusal> {
     let is_taken = |port: &HostPort| others.ports.iter().any(|held| held.conflicts_with(port));
     wanted.iter().any(is_taken).then(|| {
         Refusal::for_now(
-            "NodePorts",
+            AdmissionReason::NodePorts,
             "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
         )
     })

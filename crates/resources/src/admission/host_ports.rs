@@ -1,6 +1,6 @@
 //! Ports of the host that pods occupy.
 //!
-//! Owns which ports count and when two of them are in each other's way.
+//! Owns which ports count and when two of them conflict.
 
 use std::borrow::Cow;
 

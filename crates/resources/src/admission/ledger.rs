@@ -1,15 +1,16 @@
-//! Who holds what of the node: the one book that every admission reads and writes.
+//! The resources that admitted pods hold: read and written by every admission.
 //!
-//! Owns the holdings of all pods that were let in and have not ended. One owner keeps it, so that nobody can come between a
-//! check and the reservation that follows from it. It must not decide who is let in.
+//! Owns the holdings of all admitted pods that have not ended. One task owns the ledger, so that a check and the reservation
+//! that follows from it are one step. It does not decide about admission.
 //!
 //! Static pods that follow each other under one name never run at the same time. They count as one, with the most that any
-//! of them needs: otherwise an edited pod would stand in its own way.
+//! of them needs: otherwise an edited pod would not fit beside its old version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
+use rubelet_model::pod::{full_name_of, is_static_pod};
 
 use super::host_ports::{HostPort, host_ports};
 use super::need::Need;
@@ -22,7 +23,7 @@ use crate::rules::Rules;
 pub struct Holding {
     /// `name_namespace`
     pub full_name: String,
-    /// Whether others may follow under the same name before it has ended.
+    /// Whether a pod of the same name may replace it before it has ended.
     pub is_static: bool,
     pub need: Need,
     pub ports: Vec<HostPort>,
@@ -31,11 +32,9 @@ pub struct Holding {
 
 impl Holding {
     pub fn of(pod: &Pod, demand: &PodDemand, rules: &Rules) -> Self {
-        let metadata = &pod.metadata;
-        let part = |text: &Option<String>| text.clone().unwrap_or_default();
         Self {
-            full_name: format!("{}_{}", part(&metadata.name), part(&metadata.namespace)),
-            is_static: super::is_static(pod),
+            full_name: full_name_of(pod),
+            is_static: is_static_pod(pod),
             need: Need::of_pod(demand, rules),
             ports: host_ports(pod),
             rank: Rank::of(pod, demand, rules),
@@ -43,7 +42,7 @@ impl Holding {
     }
 }
 
-/// What a pod finds when it comes.
+/// What the other pods hold when a pod is admitted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Others {
     pub need: Need,
@@ -58,34 +57,34 @@ pub enum Terminating {
     Excluded,
 }
 
-/// The book.
+/// The holdings of all admitted pods.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     holdings: BTreeMap<PodUid, Holding>,
-    /// Those of them that terminate: what they hold comes free without anything else happening.
+    /// Those of them that terminate: their holdings become free by themselves.
     terminating: BTreeSet<PodUid>,
 }
 
 impl Ledger {
-    /// Books a pod, whether or not there is room: what runs, holds.
+    /// Reserves the pod's resources, whether or not they are free: a running pod holds them anyway.
     pub fn reserve(&mut self, uid: PodUid, holding: Holding) {
         self.holdings.insert(uid, holding);
     }
 
-    /// Gives back what the pod held. The answer is whether it held anything.
+    /// Releases the pod's resources. Returns whether it held any.
     pub fn release(&mut self, uid: &PodUid) -> bool {
         self.terminating.remove(uid);
         self.holdings.remove(uid).is_some()
     }
 
-    /// A newcomer waits for what this pod holds, instead of being refused.
+    /// A new pod waits for this pod's resources instead of being rejected.
     pub fn set_terminating(&mut self, uid: &PodUid) {
         if self.contains(uid) {
             self.terminating.insert(uid.clone());
         }
     }
 
-    /// No newcomer waits for this pod any more. The answer is whether any did.
+    /// New pods no longer wait for this pod. Returns whether it was terminating.
     pub fn unset_terminating(&mut self, uid: &PodUid) -> bool {
         self.terminating.remove(uid)
     }
@@ -102,26 +101,26 @@ impl Ledger {
         self.holdings.iter()
     }
 
-    /// What everybody holds.
+    /// What all pods hold.
     pub fn total(&self) -> Others {
         sum(self.holdings.values())
     }
 
-    /// What the pods hold that the newcomer would run beside.
-    pub fn beside(&self, uid: &PodUid, newcomer: &Holding, terminating: Terminating) -> Others {
-        let neighbours = self.neighbours(uid, newcomer, terminating);
+    /// What the pods hold that the new pod would run beside.
+    pub fn beside(&self, uid: &PodUid, new_pod: &Holding, terminating: Terminating) -> Others {
+        let neighbours = self.neighbours(uid, new_pod, terminating);
         sum(neighbours.map(|(_, holding)| holding))
     }
 
-    /// The pods that the newcomer would run beside.
+    /// The pods that the new pod would run beside.
     pub fn neighbours<'a>(
         &'a self,
         uid: &'a PodUid,
-        newcomer: &'a Holding,
+        new_pod: &'a Holding,
         terminating: Terminating,
     ) -> impl Iterator<Item = (&'a PodUid, &'a Holding)> {
         self.holdings.iter().filter(move |(other, holding)| {
-            let precedes = holding.is_static && newcomer.is_static && holding.full_name == newcomer.full_name;
+            let precedes = holding.is_static && new_pod.is_static && holding.full_name == new_pod.full_name;
             let is_excluded = terminating == Terminating::Excluded && self.terminating.contains(*other);
             *other != uid && !precedes && !is_excluded
         })

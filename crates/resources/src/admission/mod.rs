@@ -1,10 +1,10 @@
 //! Whether a pod may run on this node.
 //!
-//! Owns the checks, their order, and upstream's reasons and words. Everything is decided from the pod, from the ledger of those
-//! who are in, from the node's terms and from how the node is just now; nothing is reserved or ended here. What is not judged
-//! yet: topology and devices, shutdown; each comes with its part of the node.
+//! Owns the checks, their order, and upstream's reasons and messages. The inputs are the pod, the ledger of admitted pods, the
+//! node's settings and its current state; nothing is reserved or stopped here. Not checked yet: topology, devices and node
+//! shutdown.
 //!
-//! A pod is judged as if the pods that terminate were gone; if it fits only then, it waits for them (decision 0036).
+//! A pod is checked as if terminating pods were gone; if it fits only then, it waits for them (decision 0036).
 
 pub mod capabilities;
 pub mod fit;
@@ -15,6 +15,7 @@ pub mod node_match;
 pub mod node_view;
 pub mod preemption;
 pub mod pressure_gate;
+pub mod reason;
 pub mod sysctls;
 pub mod taints;
 
@@ -23,6 +24,7 @@ pub use ledger::{Holding, Ledger};
 pub use need::Allocatable;
 pub use node_match::{NODE_AFFINITY, NodeIdentity};
 pub use node_view::NodeView;
+pub use reason::AdmissionReason;
 pub use sysctls::{KernelVersion, SysctlAllowlist};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -30,21 +32,19 @@ use rubelet_model::observation::PodUid;
 
 use self::fit::Shortage;
 use self::ledger::{Others, Terminating};
-use self::preemption::NobodyToPreempt;
+use self::preemption::NothingToPreempt;
 use crate::demand::{BadQuantity, PodDemand};
-use crate::importance::{API_SOURCE, SOURCE_ANNOTATION};
 use crate::rules::Rules;
 
-const UNEXPECTED: &str = "UnexpectedAdmissionError";
-
-/// Why a pod is not let in.
+/// Why a pod is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
+    /// An [`AdmissionReason`], or `OutOf` and the scarce resource.
     pub reason: String,
     pub message: String,
-    /// Whether it could be let in when others have ended.
+    /// Whether it could be admitted once other pods have ended.
     pub is_for_now: bool,
-    /// What is missing, where upstream's message does not say it.
+    /// What is missing, where upstream's message does not name it.
     pub detail: Option<String>,
 }
 
@@ -58,16 +58,16 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn for_now(reason: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn for_now(reason: AdmissionReason, message: impl Into<String>) -> Self {
         Self::new(reason, message, true)
     }
 
-    pub(crate) fn for_good(reason: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn for_good(reason: AdmissionReason, message: impl Into<String>) -> Self {
         Self::new(reason, message, false)
     }
 }
 
-/// What pods of this node are judged by.
+/// The node's settings that admission depends on.
 #[derive(Clone, Debug, Default)]
 pub struct NodeTerms {
     pub identity: NodeIdentity,
@@ -79,33 +79,27 @@ pub struct NodeTerms {
     pub rules: Rules,
 }
 
-/// What becomes of a pod that comes.
+/// The result of admission.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
-    /// It is let in and holds this from now on.
+    /// Admitted; it holds this from now on.
     Fits(Holding),
-    /// It fits once pods that terminate have ended. Until then it holds this and does not start.
+    /// It fits once terminating pods have ended. Until then it holds this and does not start.
     Waits(Holding),
-    /// It is let in when these have ended.
+    /// Admitted once the victims have ended.
     Preempts {
         holding: Holding,
         victims: Vec<PodUid>,
-        /// The first resource that there is not enough of.
+        /// The first scarce resource.
         scarce: String,
     },
     Refused(Refusal),
-    /// Nothing but the node's labels speaks against it, and they may be newer than what is known of them.
+    /// Rejected only for the node's labels, which may be out of date here.
     Mislabelled(Refusal),
 }
 
-pub(crate) fn is_static(pod: &Pod) -> bool {
-    let annotations = pod.metadata.annotations.as_ref();
-    let source = annotations.and_then(|all| all.get(SOURCE_ANNOTATION));
-    source.is_some_and(|source| source != API_SOURCE)
-}
-
 impl NodeTerms {
-    /// What the pod holds when it runs, whoever let it in.
+    /// What the pod holds while it runs.
     pub fn holding(&self, pod: &Pod) -> Result<Holding, BadQuantity> {
         Ok(Holding::of(pod, &PodDemand::read(pod)?, &self.rules))
     }
@@ -116,7 +110,7 @@ impl NodeTerms {
         need::is_extended(name) && self.allocatable.resources.others.get(name) == Some(&0)
     }
 
-    /// Judges a pod beside those who are in. The pod itself may be among them.
+    /// Checks a pod against the admitted pods. The pod itself may be among them.
     pub fn judge(
         &self,
         uid: &PodUid,
@@ -128,7 +122,10 @@ impl NodeTerms {
         let demand = match PodDemand::read(pod) {
             Ok(demand) => demand,
             Err(problem) => {
-                return Judgement::Refused(Refusal::for_good(UNEXPECTED, problem.to_string()));
+                return Judgement::Refused(Refusal::for_good(
+                    AdmissionReason::UnexpectedAdmissionError,
+                    problem.to_string(),
+                ));
             }
         };
         let (rules, compares) = (&self.rules, self.features.toleration_comparison);
@@ -137,17 +134,17 @@ impl NodeTerms {
             return Judgement::Refused(refusal);
         }
         let holding = Holding::of(pod, &demand, rules);
-        let newcomer = Newcomer {
+        let new_pod = NewPod {
             uid,
             pod,
             demand: &demand,
             holding: &holding,
         };
         let others = ledger.beside(uid, &holding, Terminating::Excluded);
-        let shortages = self.shortages(&newcomer, &others, view);
+        let shortages = self.shortages(&new_pod, &others, view);
         let misfits = self.misfits(pod, &holding, &others, view);
         if let ([], [only]) = (&shortages[..], &misfits[..])
-            && only.reason == NODE_AFFINITY
+            && only.reason == AdmissionReason::NodeAffinity
         {
             return Judgement::Mislabelled(only.clone());
         }
@@ -155,7 +152,7 @@ impl NodeTerms {
             Ok(victims) => victims,
             Err(refusal) => return Judgement::Refused(refusal),
         };
-        // Asked before anybody has to end for a pod that cannot run anyway.
+        // Checked first, so that no pod is preempted for one that cannot run anyway.
         if let Some(refusal) = self.after_room(pod, &demand, runtime) {
             return Judgement::Refused(refusal);
         }
@@ -167,33 +164,33 @@ impl NodeTerms {
                 scarce: scarce.unwrap_or_default(),
             };
         }
-        if self.must_wait(&newcomer, ledger, view) {
+        if self.must_wait(&new_pod, ledger, view) {
             Judgement::Waits(holding)
         } else {
             Judgement::Fits(holding)
         }
     }
 
-    /// Whether pods that terminate hold what an admitted pod needs.
+    /// Whether terminating pods hold what an admitted pod needs.
     pub fn waits_for_terminating(&self, uid: &PodUid, pod: &Pod, ledger: &Ledger, view: &NodeView) -> bool {
         PodDemand::read(pod).is_ok_and(|demand| {
-            let newcomer = Newcomer {
+            let new_pod = NewPod {
                 uid,
                 pod,
                 demand: &demand,
                 holding: &Holding::of(pod, &demand, &self.rules),
             };
-            self.must_wait(&newcomer, ledger, view)
+            self.must_wait(&new_pod, ledger, view)
         })
     }
 
-    fn must_wait(&self, newcomer: &Newcomer<'_>, ledger: &Ledger, view: &NodeView) -> bool {
+    fn must_wait(&self, new_pod: &NewPod<'_>, ledger: &Ledger, view: &NodeView) -> bool {
         if ledger.terminating().next().is_none() {
             return false;
         }
-        let others = ledger.beside(newcomer.uid, newcomer.holding, Terminating::Counted);
-        let is_port_held = fit::port_refusal(&newcomer.holding.ports, &others).is_some();
-        is_port_held || !self.shortages(newcomer, &others, view).is_empty()
+        let others = ledger.beside(new_pod.uid, new_pod.holding, Terminating::Counted);
+        let is_port_held = fit::port_refusal(&new_pod.holding.ports, &others).is_some();
+        is_port_held || !self.shortages(new_pod, &others, view).is_empty()
     }
 
     fn before_room(&self, pod: &Pod, runtime: RuntimeFeatures) -> Option<Refusal> {
@@ -209,13 +206,13 @@ impl NodeTerms {
             .or_else(|| capabilities::features_refusal(pod, self.features, runtime))
     }
 
-    fn shortages(&self, newcomer: &Newcomer<'_>, others: &Others, view: &NodeView) -> Vec<Shortage> {
+    fn shortages(&self, new_pod: &NewPod<'_>, others: &Others, view: &NodeView) -> Vec<Shortage> {
         let allocatable = view.allocatable(&self.allocatable);
-        let known = need::without_unknown(newcomer.pod, newcomer.demand, &allocatable);
+        let known = need::without_unknown(new_pod.pod, new_pod.demand, &allocatable);
         fit::shortages(&need::Need::of_pod(&known, &self.rules), others, &allocatable)
     }
 
-    /// Everything beside resources that speaks against the pod, in upstream's order.
+    /// All reasons against the pod but resources, in upstream's order.
     fn misfits(&self, pod: &Pod, holding: &Holding, others: &Others, view: &NodeView) -> Vec<Refusal> {
         let labels = view.labels.as_ref();
         let mut found = self.identity.refusals(pod, labels);
@@ -226,16 +223,16 @@ impl NodeTerms {
     }
 }
 
-/// A pod that is judged, with what was read from it.
+/// A pod under admission, with what was read from it.
 #[derive(Clone, Copy)]
-struct Newcomer<'a> {
+struct NewPod<'a> {
     uid: &'a PodUid,
     pod: &'a Pod,
     demand: &'a PodDemand,
     holding: &'a Holding,
 }
 
-/// Who has to make room, if anybody; the error is why there is none.
+/// The pods to preempt, if any; the error is why the pod does not fit.
 fn room(
     (uid, holding): (&PodUid, &Holding),
     ledger: &Ledger,
@@ -245,7 +242,7 @@ fn room(
     let is_critical = holding.rank.importance.is_critical();
     match (shortages.first(), misfits.into_iter().next()) {
         (None, None) => Ok(Vec::new()),
-        // A critical pod never fails for resources alone, so that they are not what it is told.
+        // A critical pod is never rejected for resources alone, so they do not become its message.
         (Some(shortage), _) if !is_critical => Err(shortage.refusal()),
         (_, Some(misfit)) => Err(misfit),
         (Some(_), None) => {
@@ -253,19 +250,19 @@ fn room(
                 .neighbours(uid, holding, Terminating::Excluded)
                 .map(|(uid, other)| (uid, &other.rank));
             preemption::victims(&holding.rank, neighbours, shortages)
-                .map_err(|nobody| nobody_makes_room(shortages, &nobody))
+                .map_err(|error| preemption_failed(shortages, &error))
         }
     }
 }
 
-/// Upstream's words for a critical pod hide what is short; the detail says it.
-fn nobody_makes_room(shortages: &[Shortage], nobody: &NobodyToPreempt) -> Refusal {
+/// Upstream's message for a critical pod hides what is short; the detail names it.
+fn preemption_failed(shortages: &[Shortage], error: &NothingToPreempt) -> Refusal {
     let message = format!(
-        "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: {nobody}"
+        "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: {error}"
     );
     let details: Vec<String> = shortages.iter().map(Shortage::message).collect();
     Refusal {
         detail: Some(details.join("; ")),
-        ..Refusal::for_now(UNEXPECTED, message)
+        ..Refusal::for_now(AdmissionReason::UnexpectedAdmissionError, message)
     }
 }

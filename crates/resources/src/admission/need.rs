@@ -114,8 +114,8 @@ fn is_counted(name: &str) -> bool {
         || name.starts_with(ATTACHABLE_PREFIX)
 }
 
-/// The pod's demand without extended resources that the node does not know, and without those that a claim stands for: both are
-/// somebody else's matter.
+/// The pod's demand without extended resources that the node does not know, and without those that a resource claim covers:
+/// admission does not count either.
 pub fn without_unknown(pod: &Pod, demand: &PodDemand, allocatable: &Allocatable) -> PodDemand {
     let status = pod.status.as_ref();
     let claims = status.and_then(|status| status.extended_resource_claim_status.as_ref());

@@ -1,19 +1,19 @@
-//! Whether a pod belongs on this node at all: operating system, name, labels.
+//! Whether the node is one that the pod asks for: operating system, name, labels.
 //!
-//! Owns the pod's demands on the node itself. What the node demands of pods is in `taints`.
+//! Owns node selectors and affinity. Taints are in `taints`.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec};
 use rubelet_model::names::{is_label_value, is_qualified_name};
 
-use super::Refusal;
+use super::{AdmissionReason, Refusal};
 
 const OS_LABEL: &str = "kubernetes.io/os";
 const LINUX: &str = "linux";
 const NAME_FIELD: &str = "metadata.name";
 /// The reason of a pod that wants other labels.
-pub const NODE_AFFINITY: &str = "NodeAffinity";
+pub const NODE_AFFINITY: &str = AdmissionReason::NodeAffinity.as_str();
 
 /// The pod is meant for another operating system.
 pub fn os_refusal(pod: &Pod) -> Option<Refusal> {
@@ -24,14 +24,14 @@ pub fn os_refusal(pod: &Pod) -> Option<Refusal> {
         .and_then(|labels| labels.get(OS_LABEL));
     if label.is_some_and(|os| os != LINUX) {
         return Some(Refusal::for_good(
-            "PodOSSelectorNodeLabelDoesNotMatch",
+            AdmissionReason::PodOsLabelDoesNotMatch,
             "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
         ));
     }
     let field = pod.spec.as_ref().and_then(|spec| spec.os.as_ref());
     field.filter(|os| os.name != LINUX).map(|_| {
         Refusal::for_good(
-            "PodOSNotSupported",
+            AdmissionReason::PodOsNotSupported,
             "Failed to admit pod as the OS field doesn't match node OS",
         )
     })
@@ -58,14 +58,14 @@ impl NodeIdentity {
         let mut found = Vec::new();
         if !compared.has_labels(spec) || !compared.has_affinity(spec) {
             found.push(Refusal::for_good(
-                NODE_AFFINITY,
+                AdmissionReason::NodeAffinity,
                 "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
             ));
         }
         let name = spec.node_name.as_deref().unwrap_or_default();
         if !name.is_empty() && name != self.name {
             found.push(Refusal::for_good(
-                "NodeName",
+                AdmissionReason::NodeName,
                 "Predicate NodeName failed: node(s) didn't match the requested node name",
             ));
         }
@@ -80,7 +80,7 @@ struct Compared<'a> {
 }
 
 impl Compared<'_> {
-    /// Whatever somebody has written there, the operating system is what it is.
+    /// The label of the operating system is fixed, whatever the Node object has.
     fn label(&self, key: &str) -> Option<&str> {
         match key {
             OS_LABEL if !self.labels.is_empty() => Some(LINUX),

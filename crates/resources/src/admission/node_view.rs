@@ -1,6 +1,6 @@
-//! The node as it is just now: what the API server says of it, and what it runs short of.
+//! The current state of the node: labels and taints from the API server, and its pressure.
 //!
-//! Owns the part of a Node object that admission goes by. What does not change while the node runs is in `NodeTerms`.
+//! Owns the part of a Node object that admission uses. What does not change while the node runs is in `NodeTerms`.
 
 use std::collections::BTreeMap;
 

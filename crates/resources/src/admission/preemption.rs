@@ -1,25 +1,26 @@
-//! Whom a critical pod may take the place of.
+//! Which pods a critical pod preempts.
 //!
-//! Owns the choice. First those are taken that nobody promised anything: BestEffort before Burstable before Guaranteed; within
-//! a class the pod whose requests come nearest to what is missing, so that few pods end. It ends nobody itself.
+//! Owns the choice: BestEffort pods before Burstable before Guaranteed ones; within a class the pod whose requests come
+//! nearest to what is missing, so that few pods end. It stops no pod itself.
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
+use rubelet_model::pod::{Importance, QosClass};
 
+use super::AdmissionReason;
 use super::fit::Shortage;
 use crate::allocatable::PODS;
 use crate::amounts::{Amounts, CPU, MEMORY};
 use crate::demand::{Overhead, PodDemand};
-use crate::importance::Importance;
-use crate::qos::{QosClass, qos_class};
+use crate::qos::qos_class;
 use crate::rules::Rules;
 
-/// The event and the status of a pod that had to make room.
-pub const PREEMPTED_REASON: &str = "Preempting";
+/// Reason and messages of a preempted pod's event and status.
+pub const PREEMPTED_REASON: &str = AdmissionReason::Preempting.as_str();
 pub const PREEMPTED_MESSAGE: &str = "Preempted in order to admit critical pod";
 pub const DISRUPTION_MESSAGE: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
 
-/// What decides who makes room for whom.
+/// What decides which pod preempts which.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rank {
     pub importance: Importance,
@@ -39,7 +40,7 @@ impl Rank {
         }
     }
 
-    /// Whether this pod may end that one.
+    /// Whether this pod may preempt the other.
     pub fn may_preempt(&self, other: &Self) -> bool {
         let is_above = matches!((self.priority, other.priority), (Some(own), Some(theirs)) if own > theirs);
         self.importance.is_critical() && !other.importance.is_critical() || is_above
@@ -61,7 +62,7 @@ impl Rank {
     }
 }
 
-/// Requests as preemption counts them: of the pod as a whole where it has any, whatever the gate says of those, and overhead
+/// Requests as preemption counts them: of the pod as a whole where it has any, whatever the gate's value, and overhead
 /// only on top of something.
 fn freed(demand: &PodDemand, rules: &Rules) -> Amounts {
     let with_pod_level = Rules {
@@ -89,7 +90,7 @@ fn freed(demand: &PodDemand, rules: &Rules) -> Amounts {
 /// Not enough can be freed; the text is upstream's.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 #[error("no set of running pods found to reclaim resources: {0}")]
-pub struct NobodyToPreempt(String);
+pub struct NothingToPreempt(String);
 
 #[derive(Clone, Debug)]
 struct Missing(Vec<(String, i64)>);
@@ -126,19 +127,19 @@ impl Missing {
 
 type Candidate<'a> = (&'a PodUid, &'a Rank);
 
-/// The pods that have to end so that the newcomer fits.
+/// The pods to preempt so that the new pod fits.
 pub fn victims<'a>(
-    newcomer: &Rank,
+    new_pod: &Rank,
     others: impl Iterator<Item = Candidate<'a>>,
     shortages: &[Shortage],
-) -> Result<Vec<PodUid>, NobodyToPreempt> {
+) -> Result<Vec<PodUid>, NothingToPreempt> {
     let missing = Missing(
         shortages
             .iter()
             .map(|shortage| (shortage.resource.clone(), shortage.missing()))
             .collect(),
     );
-    let candidates: Vec<Candidate<'_>> = others.filter(|(_, rank)| newcomer.may_preempt(rank)).collect();
+    let candidates: Vec<Candidate<'_>> = others.filter(|(_, rank)| new_pod.may_preempt(rank)).collect();
     let of_class = |class: QosClass| -> Vec<Candidate<'_>> {
         let all = candidates.iter().copied();
         all.filter(|(_, rank)| rank.class == class).collect()
@@ -150,7 +151,7 @@ pub fn victims<'a>(
     );
     let never_there = missing.without(&candidates);
     if !never_there.0.is_empty() {
-        return Err(NobodyToPreempt(never_there.text()));
+        return Err(NothingToPreempt(never_there.text()));
     }
     let after_lower = missing.without(&[&best_effort[..], &burstable].concat());
     let guaranteed = nearest(guaranteed, after_lower)?;
@@ -166,7 +167,7 @@ pub fn victims<'a>(
 fn nearest<'a>(
     mut pods: Vec<Candidate<'a>>,
     mut missing: Missing,
-) -> Result<Vec<Candidate<'a>>, NobodyToPreempt> {
+) -> Result<Vec<Candidate<'a>>, NothingToPreempt> {
     let mut chosen = Vec::new();
     while !missing.0.is_empty() {
         let mut best: Option<(usize, f64)> = None;
@@ -180,7 +181,7 @@ fn nearest<'a>(
             }
         }
         let Some((index, _)) = best else {
-            return Err(NobodyToPreempt(missing.text()));
+            return Err(NothingToPreempt(missing.text()));
         };
         let taken = pods.swap_remove(index);
         missing = missing.without(&[taken]);

@@ -1,15 +1,16 @@
-//! Who is let in while the node runs short of something.
+//! Admission while the node is under pressure.
 //!
-//! Owns the exceptions: critical pods always, and where memory alone is short, pods that were promised some and those that
-//! tolerate it.
+//! Owns the exceptions: critical pods are always admitted, and under memory pressure alone also pods that are not BestEffort
+//! and pods that tolerate it.
 
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use rubelet_model::Pressure;
+use rubelet_model::pod::QosClass;
 
-use super::Refusal;
 use super::taints::is_tolerated;
+use super::{AdmissionReason, Refusal};
 use crate::demand::PodDemand;
-use crate::qos::{QosClass, qos_class};
+use crate::qos::qos_class;
 use crate::rules::Rules;
 
 const MEMORY_PRESSURE_TAINT: &str = "node.kubernetes.io/memory-pressure";
@@ -19,7 +20,7 @@ const ONLY_MEMORY: Pressure = Pressure {
     pid: false,
 };
 
-/// The node's own troubles speak against the pod.
+/// Rejects a pod because of the node's pressure.
 pub fn pressure_refusal(
     pod: &Pod,
     demand: &PodDemand,
@@ -53,5 +54,5 @@ pub fn pressure_refusal(
         .collect();
     // The blank at the end is upstream's.
     let message = format!("The node had condition: [{}]. ", conditions.join(" "));
-    Some(Refusal::for_now("Evicted", message))
+    Some(Refusal::for_now(AdmissionReason::Evicted, message))
 }

@@ -9,12 +9,11 @@ use std::fmt;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::names::{is_ipc_sysctl, normalize_sysctl};
 
-use super::Refusal;
+use super::{AdmissionReason, Refusal};
 
 const MAX_LENGTH: usize = 253;
-const FORBIDDEN: &str = "SysctlForbidden";
 
-/// Parameters that harm nobody else, with the kernel from which each pod has its own value.
+/// Sysctls that affect no other pod, with the kernel from which each pod has its own value.
 const SAFE: [(&str, KernelVersion); 14] = [
     ("kernel.shm_rmid_forced", KernelVersion(0, 0)),
     ("net.ipv4.ip_local_port_range", KernelVersion(0, 0)),
@@ -147,7 +146,7 @@ impl SysctlAllowlist {
             }
         })?;
         Some(Refusal::for_good(
-            FORBIDDEN,
+            AdmissionReason::SysctlForbidden,
             format!("forbidden sysctl: {problem}"),
         ))
     }

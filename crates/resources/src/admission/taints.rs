@@ -1,21 +1,22 @@
-//! Which taints of the node keep a pod away.
+//! Whether the pod tolerates the node's taints.
 //!
-//! Owns tolerations. Only `NoExecute` matters on the node itself: the rest is for the scheduler. Static pods are bound by none.
+//! Owns tolerations. Only `NoExecute` counts on the node: the others are for the scheduler. Static pods tolerate all.
 
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
+use rubelet_model::pod::is_static_pod;
 
-use super::Refusal;
+use super::{AdmissionReason, Refusal};
 
 const NO_EXECUTE: &str = "NoExecute";
 
 /// A taint that the pod does not tolerate.
 pub fn taint_refusal(pod: &Pod, taints: &[Taint], compares: bool) -> Option<Refusal> {
     let mut barring = taints.iter().filter(|taint| taint.effect == NO_EXECUTE);
-    if super::is_static(pod) || barring.all(|taint| is_tolerated(pod, taint, compares)) {
+    if is_static_pod(pod) || barring.all(|taint| is_tolerated(pod, taint, compares)) {
         return None;
     }
     Some(Refusal::for_good(
-        "TaintToleration",
+        AdmissionReason::TaintToleration,
         "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
     ))
 }

@@ -5,14 +5,14 @@
 //!
 //! ```text
 //!          below the threshold                       grace period over
-//!   calm ──────────────────────► met (condition) ───────────────────────► due (told once)
+//!   unmet ─────────────────────► met (condition) ───────────────────────► due (reported)
 //!    ▲                            │                                        │
 //!    ├── not below any more ──────┘                                        │
 //!    └── not below threshold + minimum reclaim ────────────────────────────┘
 //! ```
 //!
 //! A condition holds while any of its thresholds is met, and for the transition period after it was last seen. A signal that
-//! could not be read is no news: its thresholds stay as they are.
+//! could not be read changes nothing: its thresholds stay as they are.
 
 pub mod observation;
 pub mod signal;
@@ -125,7 +125,7 @@ pub fn step(
     (next, findings)
 }
 
-/// Whether less is left than the threshold says; where it is due, it also has to be left by the minimum reclaim.
+/// Whether less is available than the threshold; a due threshold is met until the minimum reclaim is available as well.
 fn is_met(threshold: &Threshold, observation: Observation, is_due: bool) -> bool {
     let Observation { available, capacity } = observation;
     let mut amount = threshold.value.of(capacity);
@@ -144,7 +144,7 @@ fn crossing(threshold: &Threshold, observation: Observation) -> Crossing {
     }
 }
 
-/// Memory first; and the containers' filesystem only where nothing else says the same.
+/// Memory first; and the containers' filesystem only where no other threshold covers it.
 fn told_once(mut crossed: Vec<Crossing>) -> Vec<Crossing> {
     crossed.sort_by_key(|crossing| crossing.key);
     let all = crossed.clone();

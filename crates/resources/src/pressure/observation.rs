@@ -1,4 +1,4 @@
-//! From what was read to amounts that thresholds are compared with.
+//! Computes from the readings the amounts that thresholds are compared with.
 //!
 //! Owns upstream's arithmetic: memory is what the machine has without the working set and without huge pages; a filesystem is
 //! what is left for others than root.

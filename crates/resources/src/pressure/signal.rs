@@ -7,7 +7,7 @@ use std::fmt;
 
 use rubelet_model::quantity::Format;
 
-/// What a threshold is set on, in the order in which a shortage matters.
+/// What a threshold is set on, in the order in which shortages are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {
     MemoryAvailable,
@@ -79,7 +79,7 @@ impl Signal {
         matches!(self, Self::ContainerFsAvailable | Self::ContainerFsInodesFree)
     }
 
-    /// The resource that is short, in the words of upstream's events.
+    /// The resource that is short, with the name of upstream's events.
     pub fn resource(self) -> &'static str {
         match self {
             Self::MemoryAvailable | Self::AllocatableMemoryAvailable => "memory",

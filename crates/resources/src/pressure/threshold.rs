@@ -1,4 +1,4 @@
-//! Thresholds as the settings give them.
+//! Eviction thresholds of the configuration.
 //!
 //! Owns the reading of `evictionHard`, `evictionSoft`, their grace periods and minimum reclaims, and which further thresholds
 //! follow from them: memory of all pods where that is enforced, and the containers' filesystem, which has those of the

@@ -1,7 +1,7 @@
-//! Who asks: a client certificate, a bearer token, or nobody in particular.
+//! Authentication by client certificate or bearer token, or as the anonymous user.
 //!
-//! Owns the order, which is upstream's: each way is tried until one succeeds. Credentials that do not hold are refused even where
-//! anonymous requests are welcome.
+//! Owns the order, which is upstream's: each authenticator is tried until one succeeds. Invalid credentials are refused even where
+//! anonymous requests are allowed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ pub(super) struct Authenticator {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// What one way of knowing somebody found.
+/// The result of one authenticator.
 enum Found {
     User(User),
     /// No credentials of that kind.
@@ -76,7 +76,7 @@ impl Authenticator {
         }
     }
 
-    /// At every request, for certificates run out and authorities change while connections live.
+    /// At every request, because certificates expire and authorities change while a connection is open.
     fn by_certificate(&self, peer: &Peer) -> Found {
         let authorities = self.authorities.borrow().clone();
         let (Some(authorities), Some((certificate, intermediates))) =

@@ -1,4 +1,4 @@
-//! Whether the one who asks may have the answer.
+//! Authorization: whether the user may have the answer.
 //!
 //! Owns what a request is called in a review of access (verb, subresources) and how long a verdict holds. All names are
 //! upstream's, because roles of clusters are written for them.
@@ -22,7 +22,7 @@ use super::user::User;
 const VERDICTS: usize = 8192;
 pub(super) const RESOURCE: &str = "nodes";
 
-/// What a method is called in roles; nothing for those that have no word.
+/// The verb of a method in roles; `None` for methods that have no verb.
 pub(super) fn verb(method: &Method) -> &'static str {
     match method.as_str() {
         "POST" => "create",
@@ -34,13 +34,13 @@ pub(super) fn verb(method: &Method) -> &'static str {
     }
 }
 
-/// Whether a path reaches into a pod. Upstream lets in whoever may `get`, because browsers open WebSockets by GET.
+/// Whether a path opens a session in a pod. Upstream accepts the verb `get`, because browsers open WebSockets by GET.
 pub(super) fn is_session(path: &str) -> bool {
     let first = path.trim_start_matches('/').split('/').next();
     matches!(first, Some("exec" | "attach" | "run" | "portForward"))
 }
 
-/// Whoever may use one of these subresources of the node may have what is at this path; they are tried in this order.
+/// Access to one of these subresources of the node is access to the path; they are tried in this order.
 pub(super) fn subresources(path: &str) -> &'static [&'static str] {
     const TABLE: &[(&str, &[&str])] = &[
         ("/allocatedPods", &["pods", "proxy"]),
@@ -69,7 +69,7 @@ pub(super) fn subresources(path: &str) -> &'static [&'static str] {
 pub(super) enum Decision {
     Allowed,
     Refused,
-    /// Nobody could tell.
+    /// The review failed.
     Failed(Arc<str>),
 }
 
@@ -81,7 +81,7 @@ pub(super) struct VerdictTimes {
 }
 
 pub(super) enum Authorizer {
-    /// Everybody who is known may do everything.
+    /// Every authenticated user may do everything.
     AlwaysAllow,
     Webhook(AccessReviews),
 }

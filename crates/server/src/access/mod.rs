@@ -1,7 +1,6 @@
-//! Who may have an answer.
+//! Authentication and authorization of requests.
 //!
-//! Owns the two steps in front of every endpoint, who asks and whether they may, and whether the settings about them can be
-//! honoured at all. Texts and codes of refusals are upstream's. It must not know what an endpoint does.
+//! Owns these two steps in front of every endpoint, and whether the settings about them can be honoured at all. Texts and codes of refusals are upstream's. It must not know what an endpoint does.
 
 mod authentication;
 mod authorization;
@@ -37,7 +36,7 @@ pub(crate) fn subject_text(subject: &[u8]) -> Option<String> {
 }
 pub(crate) use tokens::protocols_without_token;
 
-/// Fails as upstream does: where a webhook is wanted and there is no API server to ask, and where nobody could ever be known.
+/// Fails as upstream does: where a webhook is configured and there is no API server, and where no authenticator is.
 pub(crate) fn check(configuration: &KubeletConfiguration, has_api_server: bool) -> Result<(), ServerError> {
     let authentication = &configuration.authentication;
     let asks_about_tokens = authentication.webhook.enabled == Some(true);
@@ -57,8 +56,8 @@ pub(crate) fn check(configuration: &KubeletConfiguration, has_api_server: bool) 
     }
 }
 
-/// Settings in force that let people in whom nobody knows, and what each of them means. They are upstream's defaults without a
-/// configuration file, so they are only told.
+/// Settings in force that let anonymous users in, and what each of them means. They are upstream's defaults without a
+/// configuration file, so they are only logged.
 pub(crate) fn open_doors(configuration: &KubeletConfiguration) -> Vec<&'static str> {
     let doors = [
         (
@@ -83,12 +82,12 @@ pub(crate) struct Access {
     authorizer: Authorizer,
     /// Whether reaching into a container is creating something, whatever the method.
     sessions_need_create: bool,
-    /// Told once: whoever may connect could else fill the log. Held for a comparison, never across an await.
+    /// Logged once: clients could else fill the log. Held for a comparison, never across an await.
     last_refusal: Mutex<String>,
 }
 
 impl Access {
-    /// As the settings want it, which [`check`] has found to be possible. Without an API server nobody's token is looked at, and
+    /// As the settings want it, which [`check`] has found to be possible. Without an API server tokens are not reviewed, and
     /// only `AlwaysAllow` is left.
     pub(crate) fn new(
         settings: &Settings,

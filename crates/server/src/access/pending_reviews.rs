@@ -1,14 +1,14 @@
 //! How many token reviews may be pending at a time.
 //!
-//! Owns the bound, in all and for one client address. A client whose token is under review has not authenticated yet, so this is
-//! what unauthenticated clients can make the node hold and ask. It must not know what is reviewed.
+//! Owns the bound, in all and for one client address. A client whose token is under review has not authenticated yet, so this
+//! bounds the memory and the reviews that unauthenticated clients can cause. It must not know what is reviewed.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const MAX_PENDING: usize = 128;
-/// One client that invents tokens leaves places for the others.
+/// One client that invents tokens leaves reviews for the others.
 const MAX_PENDING_PER_ADDRESS: usize = 32;
 
 /// Reviews by the address they are for.
@@ -21,7 +21,7 @@ pub(super) struct PendingReviews {
 }
 
 impl PendingReviews {
-    /// A place for a review on behalf of a client at this address; `None` when there are too many.
+    /// A permit for a review on behalf of a client at this address; `None` when there are too many.
     pub(super) fn begin(&self, client: Option<IpAddr>) -> Option<PendingReview> {
         let client = client.map(network);
         let mut by_address = self.by_address();
@@ -42,7 +42,7 @@ impl PendingReviews {
     }
 }
 
-/// One review's place, free when it is dropped.
+/// One review's permit, free when it is dropped.
 pub(super) struct PendingReview {
     pending: PendingReviews,
     client: Option<IpAddr>,

@@ -1,8 +1,8 @@
-//! Answers that are remembered for a while, and questions that are asked once however many wait for the answer.
+//! A cache of review answers, with one review however many requests wait for its answer.
 //!
 //! Owns the memory and its bound: expired answers go first, then refusals, then what was not used for longest. So clients that
 //! make up credentials cannot displace the answers about clients that have some. Keys are digests, so that no credential is kept.
-//! It must not know what is asked, nor for how long an answer holds.
+//! It must not know what is reviewed, nor for how long an answer holds.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,7 +15,7 @@ use rubelet_ports::{Clock, Moment};
 
 pub(super) type Key = [u8; 32];
 
-/// Notes about questions under way beyond this number are looked through for those that nobody waits for any more.
+/// Beyond this number of pending reviews those without a waiting request are removed.
 const UNDER_WAY_NOTES: usize = 1024;
 
 /// An answer, and for how long it may be given again; zero for never.
@@ -75,9 +75,9 @@ impl<V: Clone + Send + Sync + 'static> Remembered<V> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer that is remembered, that of a question under way, or that of the question that `begin` returns; where `begin`
-    /// refuses to ask, its own answer, which is not remembered. A question under way goes on for those who wait for it when the
-    /// one who asked first goes away, and ends when all have gone.
+    /// The cached answer, that of a pending review, or that of the review that `begin` returns; where `begin` refuses, its own
+    /// answer, which is not cached. A pending review goes on while any request waits for it, also when the first one is
+    /// cancelled.
     pub(super) async fn get<A>(self: &Arc<Self>, key: Key, begin: impl FnOnce() -> Result<A, V>) -> V
     where
         A: Future<Output = Answered<V>> + Send + 'static,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     impl Scene {
-        /// How often it was asked in all, after this question.
+        /// How many reviews there were in all, after this one.
         async fn ask(&self, key: u8, keep_for_seconds: u64) -> u64 {
             self.ask_worth(key, keep_for_seconds, Worth::Grant).await
         }

@@ -1,6 +1,6 @@
-//! Asking the API server, patiently but not for ever.
+//! Reviews by the API server, with retries.
 //!
-//! Owns the retries and how failures are told: once for each change, because a busy node would else log thousands of the same.
+//! Owns the retries and how failures are logged: once for each change, because a busy node would else log thousands of the same.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use rubelet_ports::{Clock, within};
 /// Upstream's: five tries, each pause half as long again as the one before.
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// For all tries together, upstream's limit for a question that several may wait for.
+/// For all tries together, upstream's limit for a review that several requests may wait for.
 const REVIEW_LIMIT: Duration = Duration::from_secs(30);
 
-/// The first answer that is none of a passing trouble.
+/// The first answer that is not a transient failure.
 pub(super) async fn ask_patiently<T, F>(
     clock: &dyn Clock,
     operation: &'static str,
@@ -45,7 +45,7 @@ where
         })
 }
 
-/// What asking again within seconds can heal; credentials and certificates take longer.
+/// Failures that a retry within seconds can heal; credentials and certificates take longer.
 fn may_pass(kind: ApiErrorKind) -> bool {
     match kind {
         ApiErrorKind::Unreachable | ApiErrorKind::Busy { .. } | ApiErrorKind::ServerFailed => true,
@@ -63,7 +63,7 @@ fn may_pass(kind: ApiErrorKind) -> bool {
     }
 }
 
-/// Tells of failures when they begin, change and end.
+/// Logs failures when they begin, change and end.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
     // Held for a comparison, never across an await.
@@ -71,7 +71,7 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// Notes how a review went; failures are told in the words of `what`.
+    /// Notes the result of a review; failures are logged with `what`.
     pub(super) fn note(&self, what: &'static str, failure: Option<&Arc<str>>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref() == failure {

@@ -1,6 +1,6 @@
 //! The subject of a client's certificate.
 //!
-//! Owns the way from DER to a user: the last common name is the name, every organization a group, as upstream reads them. It
+//! Owns the reading of DER into a user: the last common name is the name, every organization a group, as upstream reads them. It
 //! must not judge the certificate.
 
 use rubelet_x509::element;

@@ -13,7 +13,7 @@ use http::HeaderMap;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use rubelet_ports::api::Reviewer;
-use rubelet_ports::{Clock, Complaint};
+use rubelet_ports::{Clock, LogThrottle};
 use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 
@@ -48,7 +48,7 @@ pub(super) struct TokenReviews {
     pending: PendingReviews,
     trouble: Arc<Trouble>,
     // Held for a comparison, never across an await.
-    flood: Mutex<Complaint>,
+    flood: Mutex<LogThrottle>,
 }
 
 impl TokenReviews {

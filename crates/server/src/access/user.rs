@@ -1,4 +1,4 @@
-//! Who asks, once that is known.
+//! The user of an authenticated request.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl User {
         }
     }
 
-    /// Everybody with credentials is in one more group, unless the authority has spoken on that already.
+    /// Every user with credentials is in one more group, unless the authority has set one of the two already.
     #[must_use]
     pub(super) fn authenticated(mut self) -> Self {
         let decided = self.name == ANONYMOUS

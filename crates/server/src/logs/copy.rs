@@ -1,11 +1,11 @@
 //! Copying a log to a client, once or for as long as its container runs.
 //!
 //! Owns the loop of one request. It ends when everything asked for was sent, when the container has ended and its file is read
-//! to the end, when the client goes, or when the server stops. Whoever follows reads each file of a log that is rotated to its
+//! to the end, when the client goes, or when the server stops. A follower reads each file of a log that is rotated to its
 //! end, and then the one that was written after it, however many there are by then:
 //!
 //! ```text
-//!            end of file         rotated away             nobody writes to it, read to the end
+//!            end of file         rotated away           no writer is left, read to the end
 //!  copying ───────────► newest ───────────────► rotated ──────────────────────────────────────► copying the next
 //!      ▲ grown │                                  │ the runtime has not let go of it
 //!      └───────┘                                  └──► copying
@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rubelet_model::pod::uid_text;
 use rubelet_ports::{Growth, LogFileReader, PodView};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
@@ -26,7 +27,7 @@ use super::options::LogOptions;
 use super::transcript::{Progress, Transcript};
 use crate::stopping::Stopping;
 
-/// How often it is asked whether a container still runs: its end changes no file, and the agent is asked about all of its pods.
+/// How often the agent is asked whether a container still runs: its end changes no file, and the answer holds all pods.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A log that grows all the time is read no more often than this.
 const GROWTH_PACE: Duration = Duration::from_millis(10);
@@ -53,13 +54,13 @@ impl Followed {
         self.log_files.is_written(path).await.unwrap_or(false)
     }
 
-    /// Whether more may come. An agent that does not answer says nothing about the container.
+    /// Whether more may come. Without the agent's answer the container counts as running.
     async fn runs(&self) -> bool {
         let Ok(pods) = self.pods.pods().await else {
             return true;
         };
         pods.iter()
-            .filter(|pod| pod.metadata.uid.as_deref() == Some(&self.pod_uid))
+            .filter(|pod| uid_text(pod) == self.pod_uid)
             .filter_map(|pod| status_of(pod, &self.container))
             .any(|status| {
                 status.container_id.as_deref() == Some(&self.container_id)
@@ -73,7 +74,7 @@ pub(super) struct Copying {
     tail_lines: Option<u64>,
     transcript: Transcript,
     followed: Option<Followed>,
-    /// When it was last asked whether the container runs.
+    /// When the agent was last asked whether the container runs.
     asked_at: Option<Instant>,
     /// When the file was last read to its end.
     read_at: Instant,
@@ -85,7 +86,7 @@ enum Ended {
     Complete,
     /// The client has gone, or the server stops.
     Abandoned,
-    /// In upstream's words, for the client to read.
+    /// Upstream's text, for the client to read.
     Failed(String),
 }
 
@@ -111,7 +112,7 @@ impl Copying {
         let Err(ended) = self.copy().await else { return };
         if let Ended::Failed(message) = ended {
             tracing::info!(message, "A log could not be read to its end");
-            // The status is sent already: the text is all that is left to say it.
+            // The HTTP status is sent already: only the text can carry the error.
             let _ = self.sender.send(message.into()).await;
         }
     }
@@ -136,7 +137,7 @@ impl Copying {
                 return self.finish().await;
             };
             match self.file.place().await.map_err(|error| self.unreadable(&error))? {
-                // A container's last words may still be on their way through the runtime when it has ended.
+                // The runtime may still write a container's last lines when the container has ended.
                 Place::Newest if !ran && letting_go_looks < LETTING_GO_LOOKS => {
                     let is_written = followed.is_written(self.file.path()).await;
                     letting_go_looks = if is_written {
@@ -180,10 +181,10 @@ impl Copying {
         }
     }
 
-    /// Whether more may come, as far as that was asked lately.
+    /// Whether more may come, by the agent's last answer.
     async fn runs(&mut self) -> bool {
         if !self.until_question().is_zero() {
-            // Had it ended by then, nobody would ask again.
+            // A container that had ended by then does not run again.
             return true;
         }
         let Some(followed) = &self.followed else {

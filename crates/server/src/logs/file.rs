@@ -1,6 +1,6 @@
 //! An open log file, read in pieces at given places, and the files that were written after it.
 //!
-//! Owns the blocking calls: each has a deadline, and a bounded number of them is under way. What the bytes mean is not known
+//! Owns the blocking calls: each has a deadline, and a bounded number of them runs at a time. What the bytes mean is not known
 //! here. A file is known by its inode: it may be renamed, compressed and removed while it is read, and is read to its end all
 //! the same.
 
@@ -50,7 +50,7 @@ impl Log {
 #[derive(Clone)]
 enum Content {
     Plain(Arc<File>),
-    /// Read from its beginning to its end, once. The stem says which file of the log it is.
+    /// Read from its beginning to its end, once. The stem names the file of the log.
     Compressed {
         decoder: Arc<Mutex<MultiGzDecoder<File>>>,
         stem: String,
@@ -64,7 +64,7 @@ pub(super) enum Place {
     Newest,
     /// It was rotated away, and has this path.
     RotatedTo(PathBuf),
-    /// It was rotated away, and is compressed or removed since: nobody writes to it any more.
+    /// It was rotated away, and is compressed or removed since: no process writes to it any more.
     Gone,
 }
 
@@ -219,7 +219,7 @@ fn successor(
             present: &present,
             compressing: None,
         };
-        // A log that somebody removed under its own name has no place among the rotated ones.
+        // A log that was removed under its own name is not among the rotated ones.
         let next = names.stem_of(&own_name).and_then(|stem| names.next_after(stem));
         let opened = log
             .directory
@@ -247,11 +247,11 @@ fn successor(
         };
         return Ok(Some((content, found)));
     }
-    // Rotated all the time: asked again soon.
+    // Rotated all the time: the next look follows soon.
     Ok(None)
 }
 
-/// One blocking call. One that hangs keeps its place until the kernel lets it go.
+/// One blocking call. One that hangs keeps its permit until the kernel returns.
 async fn call<T: Send + 'static>(
     calls: &Arc<Semaphore>,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

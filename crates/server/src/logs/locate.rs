@@ -1,13 +1,13 @@
 //! Which container's log is meant, and where it is.
 //!
-//! Owns the choice between the container that runs and those before it, with upstream's words for there being none. The path
+//! Owns the choice between the container that runs and those before it, with upstream's texts where there is none. The path
 //! comes from the scheme that containers are created with; only for an earlier container the runtime is asked.
 
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use rubelet_lifecycle::configuration::log_paths::{container_log_path, pod_logs_dir};
-use rubelet_model::observation::PodUid;
+use rubelet_model::pod::{name_of, uid_of};
 use rubelet_ports::PodView;
 
 /// A container that exists or existed.
@@ -46,8 +46,7 @@ pub(super) fn status_of<'a>(pod: &'a Pod, container: &str) -> Option<&'a Contain
 
 /// The container to read, or why there is none.
 pub(super) fn locate(pod: &Pod, container: &str, previous: bool) -> Result<Located, String> {
-    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
-    let place = format!("container {container:?} in pod {pod_name:?}");
+    let place = format!("container {container:?} in pod {:?}", name_of(pod));
     let status = status_of(pod, container).ok_or_else(|| format!("{place} is not available"))?;
     let ended_id = |state: Option<&ContainerState>| {
         let terminated = state?.terminated.as_ref()?;
@@ -110,7 +109,7 @@ pub(super) async fn log_file_of(
         return Some(Path::new(&directory).join(container_log_path(container, number)));
     }
     let id = located.id.split_once("://").map_or("", |(_, id)| id);
-    let uid = PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default());
+    let uid = uid_of(pod);
     let observed = pods.runtime_pod(&uid).await.ok()??;
     let container = observed
         .containers

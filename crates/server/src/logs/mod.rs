@@ -1,8 +1,8 @@
 //! `/containerLogs/{namespace}/{pod}/{container}`.
 //!
-//! Owns the way from a request to the bytes of a log file: what is asked, which file that is, and copying it. Memory is bounded
+//! Owns how a request becomes the bytes of a log file: the options, the file, and copying it. Memory is bounded
 //! whatever the file holds. Files that were rotated away before the request are not looked at, as upstream does not; those that
-//! are rotated away while somebody follows are read to their end.
+//! are rotated away while a client follows are read to their end.
 
 mod copy;
 mod file;
@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use rubelet_config::{Gate, Settings};
+use rubelet_model::pod::{is_named, uid_text};
 use rubelet_ports::{Clock, LogFileReader, PodView};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -42,14 +43,14 @@ pub(crate) fn transcript_of(pieces: &[&[u8]], timestamps: bool) -> Result<Vec<u8
     transcript.finish(&mut out).map(|()| out)
 }
 
-/// Reads of log files that may be under way at a time; a hung disk holds no more threads than this.
+/// Reads of log files at a time; a hung disk holds no more threads than this.
 const READS_AT_A_TIME: usize = 8;
-/// Pieces of a log on their way to a client.
+/// Pieces of a log that wait to be sent.
 const PIECES_UNDER_WAY: usize = 2;
 /// Logs that are followed at a time: each keeps its place among the port's connections for hours, and others need some, too.
 const FOLLOWERS: usize = 512;
 
-/// The container that is asked for.
+/// The container in the request's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogTarget<'a> {
     pub(crate) namespace: &'a str,
@@ -75,7 +76,7 @@ pub(crate) struct ContainerLogs {
     logs_dir: PathBuf,
     log_files: Arc<dyn LogFileReader>,
     clock: Arc<dyn Clock>,
-    /// Whether one stream may be asked for alone.
+    /// Whether a request may name one stream.
     split_streams: bool,
     reads: Arc<Semaphore>,
     followers: Arc<Semaphore>,
@@ -128,10 +129,7 @@ impl ContainerLogs {
             .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
         let pod = all
             .iter()
-            .find(|pod| {
-                pod.metadata.namespace.as_deref() == Some(namespace)
-                    && pod.metadata.name.as_deref() == Some(pod_name)
-            })
+            .find(|pod| is_named(pod, namespace, pod_name))
             .ok_or_else(|| not_found(format!("pod {pod_name:?} does not exist")))?;
         if !has_container(pod, container) {
             return Err(not_found(format!(
@@ -153,7 +151,7 @@ impl ContainerLogs {
         let followed = if options.follow {
             Some(Followed {
                 pods: Arc::clone(pods),
-                pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+                pod_uid: uid_text(pod).to_owned(),
                 container: container.to_owned(),
                 container_id: located.id.clone(),
                 log_files: Arc::clone(&self.log_files),

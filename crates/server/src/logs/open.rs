@@ -1,6 +1,6 @@
-//! Opening the files of a log, whoever may have put them there.
+//! Opens the files of a log without trusting their directory.
 //!
-//! Owns how a path is resolved. Whoever has the directory of logs mounted can make links and pipes in it, so that the kernel is told
+//! Owns how a path is resolved. A pod that mounts the directory of logs can make links and pipes in it, so that the kernel is told
 //! to stay below it, nothing but a regular file is read, and opening never waits. The one link that leads out is that of Docker,
 //! to the file of the very container. Once it is found, the directory of a log is held open: what becomes of its path does not
 //! matter any more.

@@ -1,6 +1,6 @@
-//! What a client may ask of a log.
+//! The options of a request for a log.
 //!
-//! Owns the query's words and the rules about them, which are those of `PodLogOptions`.
+//! Owns the names in the query and their rules, which are those of `PodLogOptions`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl LogStream {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OptionsProblem {
-    /// A word that is no number or no time.
+    /// A value that is no number or no time.
     Undecodable,
     /// A value that is not allowed, or not together with another.
     Invalid,

@@ -1,6 +1,6 @@
 //! From the lines of a log file to what a client gets.
 //!
-//! Owns the two formats, the joining of partial lines, and the limits that were asked for. It is a pure machine: bytes in, bytes
+//! Owns the two formats, the joining of partial lines, and the limits of the request. It is a pure machine: bytes in, bytes
 //! out. It holds at most one line, and of a longer line only its beginning.
 
 use rubelet_model::Timestamp;
@@ -25,7 +25,7 @@ enum Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     More,
-    /// Everything that was asked for is there.
+    /// The limit of the request is reached.
     Done,
 }
 
@@ -65,7 +65,7 @@ impl Transcript {
             since: options.since,
             single_stream: options.single_stream,
             timestamps: options.timestamps,
-            // Whoever follows gets everything after the last lines, too.
+            // A follower gets everything after the last lines, too.
             lines_left: options.tail_lines.filter(|_| !options.follow),
             bytes_left: options.limit_bytes,
             at_line_start: true,

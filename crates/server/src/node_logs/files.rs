@@ -22,7 +22,7 @@ use rubelet_ports::{
 use super::{PIECE_BYTES, channel};
 use crate::response::{Answer, Body, error_line};
 
-/// How much of a file is looked at to tell what it is.
+/// How much of a file is read to find its type.
 const SAMPLE_BYTES: usize = 512;
 const INDEX: &str = "index.html";
 /// What stands in a link as it is.
@@ -81,7 +81,7 @@ fn refusal(error: &FileError) -> Answer {
     }
 }
 
-/// Sends the client to a path relative to the one it asked for.
+/// Redirects the client to a path relative to the one it requested.
 fn moved(to: &str, query: &str) -> Answer {
     let path = utf8_percent_encode(to, LINK);
     let location = if query.is_empty() {
@@ -184,7 +184,7 @@ fn insert(answer: &mut Answer, name: http::HeaderName, value: &str) {
     }
 }
 
-/// Sends the bytes of a file. One that has become shorter ends the connection: its length is told already.
+/// Sends the bytes of a file. One that has become shorter ends the connection: its length is sent already.
 async fn copy(content: Arc<dyn FileContent>, start: u64, end: u64, sender: tokio::sync::mpsc::Sender<Bytes>) {
     let mut offset = start;
     while offset < end {
@@ -233,7 +233,7 @@ enum Wanted {
     Nothing,
 }
 
-/// What a `Range` header asks for. Several parts at once are answered with everything, which is allowed.
+/// The part in a `Range` header. Several parts at once are answered with everything, which is allowed.
 fn wanted_part(range: &str, size_bytes: u64) -> Wanted {
     let Some(ranges) = range.strip_prefix("bytes=") else {
         return Wanted::Nothing;

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::response::{Answer, error_line, too_many};
 use query::NodeLogQuery;
 
-/// Pieces on their way to a client.
+/// Pieces that wait to be sent.
 const PIECES_UNDER_WAY: usize = 2;
 const PIECE_BYTES: usize = 64 * 1024;
 /// Queries at a time: each runs a program that may read a whole journal.
@@ -74,7 +74,7 @@ impl NodeLogs {
         services::answer(Arc::clone(&self.reader), &head.headers, query, place)
     }
 
-    /// Why a file cannot be had, in upstream's words.
+    /// Why a file cannot be read, with upstream's text.
     async fn unreachable(&self, file: &str) -> Option<String> {
         let escapes = "path escapes from parent";
         let why = if file.starts_with('/') {

@@ -1,6 +1,6 @@
-//! What is asked of the node's logs in a query.
+//! A query of the node's logs.
 //!
-//! Owns the words of the query, the rules about them and the texts of complaints, which are upstream's. Nothing that is not
+//! Owns the names in the query, their rules and the texts of errors, which are upstream's. Nothing that is not
 //! allowed here reaches a program's command line.
 
 use rubelet_model::Timestamp;
@@ -12,7 +12,7 @@ const MAX_TAIL_LINES: i64 = 100_000;
 const MAX_SERVICE_BYTES: usize = 256;
 const MAX_SERVICES: usize = 4;
 
-/// A point in time with the words that stand for it.
+/// A point in time with its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Time {
     instant: Timestamp,
@@ -58,7 +58,7 @@ struct Options {
 }
 
 impl NodeLogQuery {
-    /// Nothing when the query asks for nothing that is known here.
+    /// `None` when the query has no name that is known here.
     pub(super) fn parse(query: &str) -> Result<Option<Self>, String> {
         let pairs: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         let first = |name: &str| {
@@ -126,7 +126,7 @@ impl NodeLogQuery {
         Ok(Some(parsed).filter(|parsed| *parsed != Self::default()))
     }
 
-    /// The one file that is asked for.
+    /// The one file in the query.
     pub(super) fn single_file(&self) -> Option<&str> {
         match (self.files.as_slice(), self.services.as_slice()) {
             ([file], []) if self.options == Options::default() => Some(file),
@@ -200,7 +200,7 @@ impl NodeLogQuery {
         problems
     }
 
-    /// The words for the journal's program.
+    /// The arguments of the journal's program.
     pub(super) fn journal_arguments(&self, services: &[&str]) -> Vec<String> {
         let Options {
             since,
@@ -242,7 +242,7 @@ pub(super) fn invalid_files(files: &[String], why: &str) -> String {
     format!("query: Invalid value: {}: {why}", json!(files))
 }
 
-/// Several complaints as one, the same one only once.
+/// Several errors as one, equal ones only once.
 pub(super) fn together(problems: &[String]) -> String {
     let mut told: Vec<&str> = Vec::new();
     for problem in problems {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked, nothing but safe words reaches the program, each behind its option.
+        /// Whatever the query holds, only safe values reach the program, each behind its option.
         #[test]
         fn no_query_reaches_the_program_as_an_option(
             pairs in prop::collection::vec(

@@ -1,7 +1,7 @@
 //! The logs of services: from the journal where it knows them, else from files with their names.
 //!
 //! Owns the order, the texts between the logs and the limit in time, which are upstream's. The status is sent before the first
-//! log is looked for, so that every trouble is a line in the text.
+//! log is looked for, so that every failure is a line in the text.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use super::query::NodeLogQuery;
 use super::{PIECE_BYTES, channel};
 use crate::response::{Answer, stream};
 
-/// For everything that a query asks for.
+/// For everything in a query.
 const QUERY_LIMIT: Duration = Duration::from_secs(30);
 
 /// The client has gone.
 struct Gone;
 
-/// The place is held as long as the query is under way.
+/// The permit is held as long as the query runs.
 pub(super) fn answer(
     reader: Arc<dyn NodeLogReader>,
     headers: &HeaderMap,
@@ -58,7 +58,7 @@ async fn copy_within_limit(reader: Arc<dyn NodeLogReader>, query: NodeLogQuery, 
     let client = out.sender.clone();
     let copied = tokio::select! {
         biased;
-        // Dropping what is under way ends the programs that it runs, which may be silent for long.
+        // Dropping the query ends its programs, which may be silent for long.
         () = client.closed() => return,
         copied = tokio::time::timeout(QUERY_LIMIT, copy(reader.as_ref(), &query, &mut out)) => copied,
     };

@@ -1,6 +1,6 @@
-//! Where the runtime waits for a session.
+//! The address of a session at the runtime's streaming server.
 //!
-//! Owns the way from the runtime's text to something that can be dialled. The path in it opens the session to anybody, so the
+//! Owns the parsing of the runtime's URL into an address to dial. The path in it opens the session to any client, so the
 //! text must not appear in a log, an error or `Debug` output.
 
 use std::fmt;
@@ -57,7 +57,7 @@ impl StreamingAddress {
         (&self.host, self.port)
     }
 
-    /// What to ask for there.
+    /// The request target.
     pub(super) fn secret(&self) -> &str {
         &self.secret
     }

@@ -1,8 +1,8 @@
-//! `exec`, `attach`, `portForward` and `run`: reaching into a pod.
+//! `exec`, `attach`, `portForward` and `run`: sessions in a pod.
 //!
-//! Owns the way from a request to a session of the runtime: what is asked, which container that is, the session's address, and the
-//! handing over of the client's connection. The bytes of a session are passed through as they are, SPDY and WebSocket alike; only what
-//! no runtime speaks is translated. It must not change a pod in any other way, and must not show a session's address to anybody.
+//! Owns how a request becomes a session of the runtime: the options, the container, the session's address, and the hand-over of the
+//! client's connection. The bytes of a session are passed through as they are, SPDY and WebSocket alike; only protocols that no runtime
+//! supports are translated. It must not change a pod otherwise, and must not show a session's address to any client.
 
 mod address;
 mod options;
@@ -10,9 +10,9 @@ mod problem;
 mod runtime_side;
 pub(crate) mod spdy;
 mod splice;
+mod stream_protocol;
 mod target;
 mod translate;
-mod way;
 pub(crate) mod websocket;
 
 use std::sync::Arc;
@@ -41,17 +41,17 @@ use options::{Form, StreamOptions, ports};
 use problem::Problem;
 use runtime_side::{Opened, open};
 use splice::splice;
+use stream_protocol::StreamProtocol;
 use target::{Target, has_terminal, observe, running_container};
 use translate::{translate, tunnel};
-use way::Way;
 
 /// Sessions at a time; each holds two connections.
 const SESSIONS: usize = 1000;
-/// Commands without streams at a time: unlike a session each keeps its place among the port's connections.
+/// Commands without streams at a time: unlike a session each keeps its slot among the port's connections.
 const RUNS: usize = 256;
 const FORM_LIMIT_BYTES: usize = 64 * 1024;
 
-/// The ways to reach into a pod.
+/// The kinds of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
     Exec,
@@ -62,7 +62,7 @@ pub(crate) enum Session {
 }
 
 impl Session {
-    /// As the `Allow` header says it.
+    /// As in the `Allow` header.
     pub(crate) fn methods(self) -> &'static str {
         match self {
             Self::Exec | Self::Attach | Self::PortForward => "GET, POST",
@@ -159,11 +159,11 @@ impl Streams {
     ) -> Result<Answer, Problem> {
         let SessionRequest { head, body, upgrade } = request;
         let target = named(session, rest)?;
-        let way = Way::of(session, &head.headers, self.translates);
-        way.check(&head.headers)?;
+        let protocol = StreamProtocol::of(session, &head.headers, self.translates);
+        protocol.check(&head.headers)?;
         let (address, wanted) = match session {
             Session::PortForward => {
-                let address = self.prepare_port_forward(&target, &head, &way).await?;
+                let address = self.prepare_port_forward(&target, &head, &protocol).await?;
                 (address, StreamOptions::default())
             }
             Session::Attach => self.prepare_attach(&target, &head, body).await?,
@@ -171,15 +171,15 @@ impl Streams {
         };
         let address =
             StreamingAddress::parse(&address).map_err(|problem| Problem::line(problem.to_string()))?;
-        if way != Way::PassedThrough {
+        if protocol != StreamProtocol::PassedThrough {
             self.metrics.translates(session);
         }
-        let (method, asked) = way.request(&head);
+        let (method, asked) = protocol.request(&head);
         let (headers, runtime) = match open(&address, method, &asked).await? {
             Opened::Refused(answer) => return Ok(answer),
             Opened::Session(headers, runtime) => (headers, TokioIo::new(runtime)),
         };
-        let headers = way.answer(&head.headers, headers)?;
+        let headers = protocol.answer(&head.headers, headers)?;
         let (idle_limit, mut stopping) = (self.idle_limit, self.stopping.clone());
         let takeover = Box::pin(async move {
             let _place = place;
@@ -190,10 +190,10 @@ impl Streams {
                 }
             };
             let stopping = stopping.begun();
-            let end = match way {
-                Way::PassedThrough => splice(client, runtime, idle_limit, stopping).await,
-                Way::Translated => translate(client, runtime, wanted, idle_limit, stopping).await,
-                Way::Tunnelled(_) => tunnel(client, runtime, idle_limit, stopping).await,
+            let end = match protocol {
+                StreamProtocol::PassedThrough => splice(client, runtime, idle_limit, stopping).await,
+                StreamProtocol::Translated => translate(client, runtime, wanted, idle_limit, stopping).await,
+                StreamProtocol::Tunnelled(_) => tunnel(client, runtime, idle_limit, stopping).await,
             };
             tracing::debug!(?session, ?end, "A session has ended");
         });
@@ -265,12 +265,12 @@ impl Streams {
         &self,
         target: &Target<'_>,
         head: &Parts,
-        way: &Way,
+        protocol: &StreamProtocol,
     ) -> Result<String, Problem> {
-        let ports = match way {
+        let ports = match protocol {
             // Each stream in the tunnel names its own.
-            Way::Tunnelled(_) => Vec::new(),
-            Way::PassedThrough | Way::Translated => {
+            StreamProtocol::Tunnelled(_) => Vec::new(),
+            StreamProtocol::PassedThrough | StreamProtocol::Translated => {
                 ports(&head.headers, &query(head)).map_err(Problem::bad_request)?
             }
         };

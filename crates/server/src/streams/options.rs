@@ -1,6 +1,6 @@
-//! What a client may ask of a session.
+//! The options of a session in a request.
 //!
-//! Owns the words of the query and the rules about them, in upstream's words.
+//! Owns the names in the query and their rules, with upstream's texts.
 
 use http::HeaderMap;
 
@@ -173,7 +173,7 @@ mod tests {
             }
         }
 
-        /// The words of `exec` and the one text of `run`, whatever they hold.
+        /// The command of `exec` and the one text of `run`, whatever they hold.
         #[test]
         fn commands_come_as_they_were_sent(words in proptest::collection::vec(any::<String>(), 1..5)) {
             let mut query = form_urlencoded::Serializer::new(String::new());

@@ -1,6 +1,6 @@
-//! Why there is no session, as clients are told.
+//! Why there is no session, as an answer to the client.
 //!
-//! Owns the form of the answer: upstream's two ways to write an error, and the advice to come back later.
+//! Owns the form of the answer: upstream's two forms of an error, and the advice to retry later.
 
 use std::fmt::Display;
 
@@ -35,7 +35,7 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 
-    /// What goes wrong on the way to the runtime's streaming server.
+    /// The runtime's streaming server cannot be reached or refuses.
     pub(super) fn line(message: String) -> Self {
         Self {
             status: StatusCode::INTERNAL_SERVER_ERROR,

@@ -1,7 +1,7 @@
 //! The connection to the runtime's streaming server.
 //!
 //! Owns dialling it and passing the client's upgrade request on. Credentials of the client must not reach the runtime, and the
-//! address must not reach anybody.
+//! address must not reach any client or log.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use crate::response::{Answer, Body};
 
 /// From dialling to the answer's head; sessions are prepared already, so a runtime has nothing to wait for.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
-/// What a runtime may say when it refuses.
+/// The longest refusal of a runtime that is passed on.
 const REFUSAL_LIMIT_BYTES: usize = 64 * 1024;
 
 /// What the runtime did with the request.
 pub(super) enum Opened {
-    /// It speaks the client's protocol now; its answer's headers tell the client so.
+    /// It has switched to the client's protocol; the client gets the headers of its answer.
     Session(HeaderMap, Upgraded),
-    /// It refused, in its own words.
+    /// It refused, with its own text.
     Refused(Answer),
 }
 
@@ -83,7 +83,7 @@ async fn exchange(
         }
     };
     let driver = async {
-        // Its end, and how it ended, is seen by whoever waits for the answer.
+        // The request that waits for the answer sees how the connection ends.
         drop(connection.with_upgrades().await);
         std::future::pending::<()>().await;
     };
@@ -125,7 +125,7 @@ fn request(
         .map_err(|_| Problem::line("the upgrade request cannot be passed on".to_owned()))
 }
 
-/// The runtime's own words, without what concerns its connection only.
+/// The runtime's own answer, without the headers of its connection.
 async fn refusal(response: Response<Incoming>) -> Result<Answer, Problem> {
     let (mut head, body) = response.into_parts();
     let body = Limited::new(body, REFUSAL_LIMIT_BYTES).collect().await;

@@ -1,4 +1,4 @@
-//! Bytes between a client and the runtime, both ways, until one of them ends.
+//! Copies bytes between a client and the runtime in both directions, until one of them ends.
 //!
 //! Owns the copying: nothing is read before what was read last has gone out, so a slow side slows the other and memory stays as it
 //! is. It must not look into the bytes.
@@ -22,9 +22,9 @@ use tokio::time::Instant;
 /// What one direction holds at most.
 const BUFFER_BYTES: usize = 16 * 1024;
 /// How long one side may go on after the other has ended, counted from its last byte. Both protocols end in both directions at
-/// once; this is for what is still on its way.
+/// once; this is for bytes in transit.
 const HALF_CLOSED_LIMIT: Duration = Duration::from_secs(10);
-/// How long telling both sides that it is over may take.
+/// How long closing both sides may take.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
 /// How a session came to its end.
@@ -57,7 +57,7 @@ where
         stopping,
     )
     .await;
-    // A side that was not told before is told now, so that it does not take the end for a broken connection.
+    // A side that was not closed before is closed now, so that it does not take the end for a broken connection.
     let farewell = async { tokio::join!(to_client.shutdown(), to_runtime.shutdown()) };
     drop(tokio::time::timeout(FAREWELL_LIMIT, farewell).await);
     end

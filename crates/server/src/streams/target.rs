@@ -1,13 +1,14 @@
 //! Which pod and container a session is for.
 //!
-//! Owns the reading of the path and the search. Names decide; whether a container runs is asked of the runtime at that moment,
-//! because a status may be a second old. Errors are in upstream's words.
+//! Owns the reading of the path and the search. Names decide; the runtime answers at that moment whether a container runs,
+//! because a status may be a second old. Error texts are upstream's.
 
 use std::sync::Arc;
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_model::observation::{PodObservation, PodUid, SandboxState};
+use rubelet_model::observation::{PodObservation, SandboxState};
+use rubelet_model::pod::{full_name, is_named, uid_of, uid_text};
 use rubelet_ports::PodView;
 
 use super::Problem;
@@ -57,17 +58,14 @@ impl<'a> Target<'a> {
 
     /// The pod's name as upstream's messages have it.
     pub(super) fn full_name(&self) -> String {
-        format!("{}_{}", self.pod, self.namespace)
+        full_name(self.pod, self.namespace)
     }
 
     pub(super) async fn find_pod(&self, pods: &dyn PodView) -> Result<Arc<Pod>, Problem> {
         let all = pods.pods().await.map_err(|error| Problem::internal(&error))?;
         let mut named: Vec<Arc<Pod>> = all
             .into_iter()
-            .filter(|pod| {
-                pod.metadata.namespace.as_deref() == Some(self.namespace)
-                    && pod.metadata.name.as_deref() == Some(self.pod)
-            })
+            .filter(|pod| is_named(pod, self.namespace, self.pod))
             .collect();
         // Two of a name can be there while the elder ends: the one that was meant, else the one that stays.
         named.sort_by_key(|pod| {
@@ -83,13 +81,13 @@ impl<'a> Target<'a> {
     /// Whether the path names another pod than the one that was found. The API server names a static pod by its mirror.
     pub(super) fn is_another(&self, pod: &Pod, pods: &dyn PodView) -> bool {
         let meant = self.uid.map(|uid| pods.uid_on_node(uid));
-        meant.is_some_and(|meant| pod.metadata.uid.as_deref() != Some(meant.as_str()))
+        meant.is_some_and(|meant| uid_text(pod) != meant.as_str())
     }
 }
 
 /// What the runtime has of a pod, if it has something that runs.
 pub(super) async fn observe(pod: &Pod, pods: &dyn PodView) -> Result<Option<Arc<PodObservation>>, Problem> {
-    let uid = PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default());
+    let uid = uid_of(pod);
     let observed = pods.runtime_pod(&uid).await;
     let observed = observed.map_err(|error| Problem::of_runtime(&error))?;
     let runs = |pod: &PodObservation| {

@@ -1,8 +1,8 @@
-//! Sessions of WebSocket clients whose protocol no runtime speaks: translated to SPDY, or taken out of the tunnel they come in.
+//! Sessions of WebSocket clients whose protocol no runtime supports: translated to SPDY, or unwrapped from their tunnel.
 //!
-//! Owns what the messages of these protocols mean. Commands speak `v5.channel.k8s.io`: each message has a channel's number first, and
-//! a channel can be closed; the runtime is spoken to in version 4, whose streams are the same. Forwarded ports come as SPDY already,
-//! wrapped in messages. The runtime's last word, its status, reaches the client as it is.
+//! Owns what the messages of these protocols mean. Commands use `v5.channel.k8s.io`: each message begins with a channel's number, and
+//! a channel can be closed; the runtime gets version 4, whose streams are the same. Forwarded ports come as SPDY already,
+//! wrapped in messages. The runtime's status reaches the client unchanged.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -27,17 +27,17 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-/// A message that says which channel is closed.
+/// A message that closes a channel.
 const CLOSES: u8 = 255;
 /// What names a stream to the runtime.
 const STREAM_TYPE: &str = "streamtype";
-/// A status is short, whatever the command said.
+/// A status is short, whatever the command printed.
 const STATUS_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 32 * 1024;
 /// How long a runtime may take to accept all streams; upstream waits as long.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
-/// How long a client may still talk after it was told that it is over: whoever hangs up on a client that talks takes its last words away.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
+/// How long a client may still send after the close frame: closing a connection with unread input discards what the client has not read yet.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 const NO_STATUS: &str = r#"{"metadata":{},"status":"Failure","message":"Internal error occurred: the container runtime ended the session without a status","reason":"InternalError","details":{"causes":[{"message":"the container runtime ended the session without a status"}]},"code":500}"#;
 
 /// The runtime's streams.
@@ -73,7 +73,7 @@ impl Streams {
         optional.into_iter().flatten().chain([self.error]).collect()
     }
 
-    /// Those on which the runtime speaks.
+    /// Streams on which the runtime sends.
     fn spoken(&self) -> BTreeSet<StreamId> {
         [Some(self.error), self.stdout, self.stderr]
             .into_iter()
@@ -87,7 +87,7 @@ impl Streams {
         outputs.find_map(|(output, channel)| (output == Some(stream)).then_some(channel))
     }
 
-    /// Where the client hears first that its session stands.
+    /// The channel of the first, empty message, which shows that the session is open.
     fn first_channel(&self) -> u8 {
         match (self.stdout, self.stderr) {
             (Some(_), _) => STDOUT,
@@ -102,7 +102,7 @@ struct Translation<C, R> {
     runtime: Mutex<spdy::Writer<R>>,
     streams: Streams,
     movement: Movement,
-    /// The runtime has said its last word; what the client says goes nowhere.
+    /// The runtime has sent its status; input of the client is dropped.
     is_over: AtomicBool,
 }
 
@@ -134,14 +134,14 @@ pub(super) async fn translate(
 }
 
 impl<C: AsyncWrite + Unpin, R: AsyncWrite + Unpin> Translation<C, R> {
-    /// What the client says, once the runtime has taken all streams. Until then the first piece of it waits: a client that goes
-    /// meanwhile is noticed.
+    /// Passes the client's input on, once the runtime has accepted all streams. Until then the first piece waits, so that a client
+    /// that goes meanwhile is noticed.
     async fn up(
         &self,
         mut client: websocket::Reader<impl AsyncRead + Unpin>,
         accepted: oneshot::Receiver<()>,
     ) -> io::Result<()> {
-        // Where the runtime ends before it has accepted, there is still a client to be heard to its end.
+        // When the runtime ends before it has accepted, the client's input is still read to its end.
         let mut piece = match select(pin!(client.next()), accepted).await {
             Either::Left((piece, accepted)) => {
                 let piece = piece?;
@@ -185,12 +185,12 @@ impl<C: AsyncWrite + Unpin, R: AsyncWrite + Unpin> Translation<C, R> {
             (STDIN, Some(stdin), _) if !bytes.is_empty() => runtime.data(stdin, bytes).await,
             (RESIZE, _, Some(resize)) if !bytes.is_empty() => runtime.data(resize, bytes).await,
             (CLOSES, Some(stdin), _) if bytes.contains(&STDIN) => runtime.end(stdin).await,
-            // A channel that nobody asked for, or that is not the client's to use.
+            // A channel that was not requested, or that clients must not use.
             _ => Ok(()),
         }
     }
 
-    /// What the runtime says, to its status.
+    /// Passes the runtime's output on, up to its status.
     async fn down(
         &self,
         mut runtime: spdy::Reader<impl AsyncRead + Unpin>,
@@ -301,9 +301,9 @@ async fn until_over(
     tokio::select! {
         biased;
         () = stopping => End::Stopped,
-        // Nothing is polled again once it has ended; how it ended makes no difference to anybody.
+        // Nothing is polled again once it has ended; how it ended makes no difference.
         _ = down.as_mut() => {
-            let _ = tokio::time::timeout(FAREWELL_LIMIT, up).await;
+            let _ = tokio::time::timeout(CLOSE_LIMIT, up).await;
             End::Runtime
         }
         _ = up.as_mut() => End::Client,

@@ -1,7 +1,7 @@
 //! The server's side of a WebSocket: its handshake and its frames.
 //!
-//! Owns what RFC 6455 asks of a server. A message is given piece by piece as it comes, so that its length costs no memory. What
-//! the messages mean is the business of others.
+//! Owns what RFC 6455 requires of a server (decision 0041 says why no crate does it). A message is given piece by piece as it
+//! comes, so that its length costs no memory. What messages mean is known in `translate`.
 
 use std::io;
 
@@ -68,7 +68,7 @@ pub(crate) enum Piece {
         bytes: Vec<u8>,
     },
     Ping(Vec<u8>),
-    /// The client says goodbye.
+    /// A close frame.
     Close,
 }
 
@@ -121,7 +121,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         let second = self.from.read_u8().await?;
         let (kind, is_final) = (first & 0x0f, first & FINAL != 0);
         if first & RESERVED != 0 || second & MASKED == 0 {
-            return Err(broken("a frame that no client may send"));
+            return Err(broken("a frame with reserved bits or without a mask"));
         }
         let left_bytes = match second & !MASKED {
             126 => u64::from(self.from.read_u16().await?),
@@ -149,7 +149,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     _ => None,
                 })
             }
-            _ => Err(broken("frames in an order that makes no sense")),
+            _ => Err(broken("an unexpected, oversized or fragmented frame")),
         }
     }
 
@@ -187,7 +187,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.frame(PONG, &[], bytes).await
     }
 
-    /// Says goodbye and ends.
+    /// Sends a close frame and ends the stream.
     pub(crate) async fn close(&mut self) -> io::Result<()> {
         self.frame(CLOSE, &[], &NORMAL_CLOSURE).await?;
         self.0.shutdown().await

@@ -1,4 +1,4 @@
-//! Asking for a client's certificate without insisting on it.
+//! Requests a client's certificate without requiring it.
 //!
 //! Owns the handshake's part: the client proves that it has the key of whatever certificate it shows. Whether the certificate
 //! is worth anything is decided at each request, as upstream does, so that a bad one is a 401 and not a broken connection.
@@ -28,7 +28,7 @@ impl ClientCertVerifier for AnyClientCertificate {
         false
     }
 
-    /// No hints: the authorities may change during a connection's life.
+    /// No hints: the authorities may change while a connection is open.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

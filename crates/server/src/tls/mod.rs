@@ -1,7 +1,7 @@
 //! The certificate, the authorities of clients, and what is negotiated.
 //!
-//! Owns the files behind them, read at the start and again when they change; the certificate's only where nobody else takes care
-//! of it. A changed file that makes no sense is told in the log, and what was in force stays.
+//! Owns the files behind them, read at the start and again when they change; the certificate's only where no other part of rubelet
+//! manages it. A changed file that cannot be used is logged, and what was in force stays.
 
 mod client_certificates;
 mod negotiation;
@@ -66,7 +66,7 @@ impl CertificateFiles {
 /// The contents that what is in force was made from.
 #[derive(Clone, PartialEq, Eq)]
 struct Loaded {
-    /// Certificate and key; `None` where they are somebody else's business.
+    /// Certificate and key; `None` where another part of rubelet manages them.
     pair: Option<(Vec<u8>, Vec<u8>)>,
     authorities: Option<Vec<u8>>,
 }
@@ -90,8 +90,8 @@ struct TlsFiles {
 }
 
 impl TlsSetup {
-    /// Reads everything once, and makes the self-signed certificate where none is there. A certificate that is given is somebody
-    /// else's business: no file of it is looked at.
+    /// Reads everything once, and makes the self-signed certificate where none is there. Another part of rubelet
+    /// manages a certificate that is given: no file of it is read.
     pub(crate) async fn prepare(
         settings: &Settings,
         node_name: &str,
@@ -154,7 +154,7 @@ impl TlsSetup {
             tokio::select! {
                 biased;
                 () = stopping.begun() => return,
-                // Cancel-safe: a hint only says to look, and looking is done below.
+                // Cancel-safe: a hint carries nothing, and the files are read below.
                 hint = hints.next() => {
                     if !matches!(hint, Some(Ok(_))) {
                         // The watch is gone, e.g. with its directory; the interval goes on, then a new watch.
@@ -178,7 +178,7 @@ impl TlsSetup {
         if !self.reload_authorities {
             found.authorities.clone_from(&self.loaded.authorities);
         }
-        // Told once for each change, also where it is half done, such as a certificate without its key.
+        // Logged once for each change, also a change that is half done, such as a certificate without its key.
         if found.pair != self.loaded.pair {
             match self.files.show(&found, &self.certificate) {
                 Ok(()) => tracing::info!("The serving certificate was read again"),

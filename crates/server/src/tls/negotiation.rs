@@ -1,6 +1,6 @@
 //! `tlsMinVersion`, `tlsCipherSuites` and `tlsCurvePreferences`.
 //!
-//! Owns the names that upstream knows and which of them can be honoured. What upstream refuses is refused in its words; what
+//! Owns the names that upstream knows and which of them can be honoured. What upstream refuses is refused with its text; what
 //! upstream takes and this build does not have (old suites, old curves) is left out with a warning, never added silently.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The certificate that the node makes for itself when nobody gave it one.
+//! The certificate that the node makes for itself when none is configured.
 //!
 //! Owns `kubelet.crt` and `kubelet.key` below `--cert-dir`: names, validity and key type are upstream's, and a pair that is
 //! there is used as it is. The authority that signs it is thrown away.

@@ -1,6 +1,6 @@
 //! The certificate that the server shows, replaceable while it serves.
 //!
-//! Owns the pair in force. Where it comes from (files, the API server's signer, the node itself) is decided by whoever holds the
+//! Owns the pair in force. Where it comes from (files, the API server's signer, the node itself) is decided by the holder of the
 //! other end; a pair that does not fit is refused, and what was in force stays.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-/// Why a pair cannot be shown. It never repeats what the key's text says.
+/// Why a pair cannot be shown. It never repeats the key's text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadPair {
     #[error("{0}")]
@@ -49,7 +49,7 @@ impl ServingCertificate {
         if chain.is_empty() {
             return Err(bad("it holds no certificate".to_owned()));
         }
-        // The parser's words may repeat what it read.
+        // The parser's error may repeat what it read.
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| BadPair::Key)?;
         let key = any_supported_type(&key).map_err(|_| BadPair::Key)?;
         let pair = CertifiedKey::new(chain, key);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use rubelet_lifecycle::status::is_mirror_pod;
+use rubelet_model::pod::is_mirror_pod;
 use rubelet_ports::api::{ApiError, ApiErrorKind, PodWriter};
 use serde_json::{Map, Value};
 

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_config::FeatureGates;
 
 use crate::dice::{hash_bytes, hash_start};
 use crate::history::Fact;
@@ -33,7 +34,7 @@ pub struct Checker {
     violations: Vec<String>,
     /// How long after it could know of a removal the agent may still send starts.
     slack: Duration,
-    gates: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    gates: FeatureGates,
     parsed: BTreeMap<(PathBuf, u64), Option<Arc<Pod>>>,
     /// The last document that was read, by its hash.
     document: Option<(u64, Vec<Arc<Pod>>)>,
@@ -50,7 +51,7 @@ impl Checker {
             },
             violations: Vec::new(),
             slack,
-            gates: node::gates(),
+            gates: FeatureGates::default(),
             parsed: BTreeMap::new(),
             document: None,
         }
@@ -59,10 +60,9 @@ impl Checker {
     /// The pod of a manifest; `None` when it is none.
     fn parse(&mut self, path: &Path, content: &[u8]) -> Option<Arc<Pod>> {
         let key = (path.to_owned(), hash_bytes(hash_start(), content));
-        let gates = self.gates.clone();
         let read = || {
             let text = path.to_str()?;
-            let mut read = rubelet_manifest::read_file(content, text, node::NODE_NAME, &*gates).ok()?;
+            let mut read = rubelet_manifest::read_file(content, text, node::NODE_NAME, &self.gates).ok()?;
             read.pods.pop().map(Arc::new)
         };
         self.parsed.entry(key).or_insert_with(read).clone()
@@ -74,7 +74,7 @@ impl Checker {
         if let Some((_, pods)) = self.document.as_ref().filter(|(known, _)| *known == hash) {
             return pods.clone();
         }
-        let read = rubelet_manifest::read_url(content, node::URL, node::NODE_NAME, &*self.gates);
+        let read = rubelet_manifest::read_url(content, node::URL, node::NODE_NAME, &self.gates);
         let pods = read.map(|read| read.pods).unwrap_or_default();
         let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
         self.document = Some((hash, pods.clone()));

@@ -204,12 +204,12 @@ mod tests {
 
     #[test]
     fn every_generated_pod_can_run() {
-        let gates = crate::node::gates();
+        let gates = rubelet_config::FeatureGates::default();
         for seed in 0..300 {
             let dice = &mut Dice::new(seed, "shapes");
             let mut shape = PodShape::roll(dice, 7);
             for _ in 0..3 {
-                let read = rubelet_manifest::read_file(&shape.manifest(), "/m/p.json", "sim", &*gates);
+                let read = rubelet_manifest::read_file(&shape.manifest(), "/m/p.json", "sim", &gates);
                 let read = read.unwrap_or_else(|error| panic!("{error}: {shape:?}"));
                 assert_eq!(unsupported(&read.pods[0], &crate::node::configuration()), []);
                 shape.edit(dice);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{EphemeralContainer, Node, Pod};
 use rubelet_agent::NodeNow;
-use rubelet_lifecycle::status::is_mirror_pod;
+use rubelet_config::FeatureGates;
+use rubelet_model::pod::{CONFIG_ANNOTATION_PREFIX, is_mirror_pod};
 use rubelet_ports::api::PodReader;
 use rubelet_ports::{NoReporter, PodReporter};
 use tokio::sync::watch;
@@ -260,7 +261,12 @@ impl World {
 /// The identity that the recipe gives to a static pod.
 fn static_uid(shape: &PodShape, path: &Path) -> String {
     let path = path.to_string_lossy();
-    let read = rubelet_manifest::read_file(&shape.manifest(), &path, node::NODE_NAME, &*node::gates());
+    let read = rubelet_manifest::read_file(
+        &shape.manifest(),
+        &path,
+        node::NODE_NAME,
+        &FeatureGates::default(),
+    );
     // Generated pods are all good; a test of the scenarios sees to it.
     let pod = read.ok().and_then(|mut read| read.pods.pop()).unwrap_or_default();
     uid_of(&pod)
@@ -268,12 +274,17 @@ fn static_uid(shape: &PodShape, path: &Path) -> String {
 
 /// The pod as the API server has it: with all defaults, and nothing of a static pod.
 fn api_pod(shape: &PodShape) -> Pod {
-    let read = rubelet_manifest::read_file(&shape.manifest(), "/api.json", node::NODE_NAME, &*node::gates());
+    let read = rubelet_manifest::read_file(
+        &shape.manifest(),
+        "/api.json",
+        node::NODE_NAME,
+        &FeatureGates::default(),
+    );
     // Generated pods are all good; a test of the scenarios sees to it.
     let mut pod = read.ok().and_then(|mut read| read.pods.pop()).unwrap_or_default();
     pod.metadata.name = Some(shape.name.clone());
     if let Some(annotations) = &mut pod.metadata.annotations {
-        annotations.retain(|key, _| !key.starts_with("kubernetes.io/config."));
+        annotations.retain(|key, _| !key.starts_with(CONFIG_ANNOTATION_PREFIX));
     }
     pod
 }

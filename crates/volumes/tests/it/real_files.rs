@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_host::{HostClock, HostVolumes, TokioSpawner};
+use rubelet_host::{HostClock, HostFiles, HostVolumes, TokioSpawner};
 use rubelet_model::observation::PodUid;
-use rubelet_ports::{MountRequest, PodVolumes, VolumeFailure};
+use rubelet_ports::{FileReader as _, MountRequest, PodVolumes, VolumeFailure};
 use rubelet_testkit::Scope;
 use rubelet_volumes::{Volumes, VolumesMetrics, VolumesPorts};
 use serde_json::{Value, json};
@@ -200,6 +200,10 @@ async fn files_are_where_and_as_they_should_be() {
     assert_eq!(access(&key.join("open")), (0o444, 0, 0));
     assert_eq!(names(&granted), ["ca.crt", "namespace", "token"]);
     assert_eq!(access(&granted.join("token")), (0o644, 0, 0));
+    // As whoever adopts the token reads it after a restart: links of the volume lead to the file, and none out of it.
+    let held = HostFiles::new();
+    let held = held.read_within(&granted, Path::new("token"), 4096).await;
+    assert_eq!(held.unwrap(), fs::read(granted.join("token")).unwrap());
     assert_eq!(
         fs::read_to_string(trust.join("all.pem")).unwrap(),
         "key #0\nchain of u1 trust 1 #0\n"

@@ -3,6 +3,7 @@
 use rubelet_model::{GoDuration, names};
 
 use super::Rules;
+use crate::gates::Gate;
 
 pub(super) fn check(rules: &mut Rules<'_>) {
     garbage_collection(rules);
@@ -24,7 +25,7 @@ fn garbage_collection(rules: &mut Rules<'_>) {
         );
     }
     let (minimum, maximum) = (c.image_minimum_gc_age, c.image_maximum_gc_age);
-    if !maximum.is_zero() && !rules.enabled("ImageMaximumGCAge") {
+    if !maximum.is_zero() && !rules.enabled(Gate::ImageMaximumGCAge) {
         rules.refuse(
             "imageMaximumGCAge",
             maximum,
@@ -68,7 +69,7 @@ fn verification(rules: &mut Rules<'_>) {
         &c.image_pull_credentials_verification_policy,
         &c.preloaded_images_verification_allowlist,
     );
-    if !rules.enabled("KubeletEnsureSecretPulledImages") {
+    if !rules.enabled(Gate::KubeletEnsureSecretPulledImages) {
         if !policy.is_empty() {
             rules.refuse_text(
                 "imagePullCredentialsVerificationPolicy",

@@ -1,8 +1,8 @@
 //! The rules a configuration has to keep, after defaults and flags.
 //!
 //! Owns every rule upstream checks at start-up, each reported with its field, and all of them in one pass. What follows
-//! from the machine (`validate_on_host`) is apart from what follows from the configuration alone (`validate`). Whether a
-//! gate's name and value are right is the gate table's business, not checked here.
+//! from the machine (`validate_on_host`) is apart from what follows from the configuration alone (`validate`). The
+//! names and values of feature gates are checked in `gates`, not here.
 
 mod images;
 mod node;
@@ -12,10 +12,10 @@ mod resources;
 
 use std::fmt;
 
-use super::defaults::GateCheck;
 use super::node::shown;
 use super::problem::Problem;
 use super::types::KubeletConfiguration;
+use crate::gates::{FeatureGates, Gate};
 
 /// What the rules need to know about the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct HostFacts {
 }
 
 /// All broken rules that can be seen without looking at the machine.
-pub fn validate(configuration: &KubeletConfiguration, gates: GateCheck<'_>) -> Vec<Problem> {
+pub fn validate(configuration: &KubeletConfiguration, gates: &FeatureGates) -> Vec<Problem> {
     let mut rules = Rules {
         configuration,
         gates,
@@ -65,13 +65,13 @@ pub fn validate_on_host(configuration: &KubeletConfiguration, host: HostFacts) -
 /// One pass over a configuration.
 struct Rules<'a> {
     configuration: &'a KubeletConfiguration,
-    gates: GateCheck<'a>,
+    gates: &'a FeatureGates,
     problems: Vec<Problem>,
 }
 
 impl<'a> Rules<'a> {
-    fn enabled(&self, gate: &str) -> bool {
-        (self.gates)(gate)
+    fn enabled(&self, gate: Gate) -> bool {
+        self.gates.enabled(gate)
     }
 
     fn refuse(&mut self, path: impl Into<String>, value: impl fmt::Display, allowed: impl Into<String>) {
@@ -100,10 +100,10 @@ impl<'a> Rules<'a> {
         }
     }
 
-    fn one_of(&mut self, path: &str, value: &str, words: &[&str]) {
-        if !words.contains(&value) {
-            let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-            self.refuse_text(path, value, format!("must be one of {}", words.join(", ")));
+    fn one_of(&mut self, path: &str, value: &str, allowed: &[&str]) {
+        if !allowed.contains(&value) {
+            let allowed: Vec<String> = allowed.iter().map(|one| format!("{one:?}")).collect();
+            self.refuse_text(path, value, format!("must be one of {}", allowed.join(", ")));
         }
     }
 }

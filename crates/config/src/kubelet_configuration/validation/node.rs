@@ -4,6 +4,7 @@ use rubelet_model::address::is_port;
 use rubelet_model::{GoDuration, names};
 
 use super::Rules;
+use crate::gates::Gate;
 
 const ID_RANGE_LENGTH: i64 = 65_536;
 
@@ -82,7 +83,7 @@ fn ports(rules: &mut Rules<'_>) {
 
 fn switches(rules: &mut Rules<'_>) {
     let c = rules.configuration;
-    if c.server_tls_bootstrap && !rules.enabled("RotateKubeletServerCertificate") {
+    if c.server_tls_bootstrap && !rules.enabled(Gate::RotateKubeletServerCertificate) {
         rules.refuse(
             "serverTLSBootstrap",
             true,
@@ -142,7 +143,7 @@ fn shutdown(rules: &mut Rules<'_>) {
     let second = GoDuration::from_secs(1);
     let by_priority = !c.shutdown_grace_period_by_pod_priority.is_empty();
     let any_period = total > GoDuration::ZERO || critical > GoDuration::ZERO;
-    if rules.enabled("GracefulNodeShutdown") {
+    if rules.enabled(Gate::GracefulNodeShutdown) {
         if critical > total {
             rules.refuse(
                 "shutdownGracePeriodCriticalPods",
@@ -166,7 +167,7 @@ fn shutdown(rules: &mut Rules<'_>) {
         };
         rules.refuse(path, period, "needs the feature gate GracefulNodeShutdown");
     }
-    if by_priority && !rules.enabled("GracefulNodeShutdownBasedOnPodPriority") {
+    if by_priority && !rules.enabled(Gate::GracefulNodeShutdownBasedOnPodPriority) {
         rules.refuse(
             "shutdownGracePeriodByPodPriority",
             "the list",
@@ -183,7 +184,7 @@ fn shutdown(rules: &mut Rules<'_>) {
 
 fn swap(rules: &mut Rules<'_>) {
     let behavior = &rules.configuration.memory_swap.swap_behavior;
-    if rules.enabled("NodeSwap") {
+    if rules.enabled(Gate::NodeSwap) {
         rules.one_of(
             "memorySwap.swapBehavior",
             behavior,

@@ -1,8 +1,9 @@
-//! Rules about what the agent says of itself: logging, tracing, metrics, the log query.
+//! Rules about observability: logging, tracing, metrics, the log query.
 
 use rubelet_model::address::url_scheme;
 
 use super::Rules;
+use crate::gates::Gate;
 use crate::kubelet_configuration::logging::OutputRoutingOptions;
 
 const MAX_VERBOSITY: u32 = i32::MAX as u32;
@@ -36,7 +37,7 @@ fn logging(rules: &mut Rules<'_>) {
         rules.refuse("logging.flushFrequency", flush, "must be more than zero");
     }
     rules.one_of("logging.format", &logging.format, &["text", "json"]);
-    if logging.format == "json" && !rules.enabled("LoggingBetaOptions") {
+    if logging.format == "json" && !rules.enabled(Gate::LoggingBetaOptions) {
         rules.refuse_text(
             "logging.format",
             &logging.format,
@@ -55,7 +56,7 @@ fn logging(rules: &mut Rules<'_>) {
 }
 
 fn output_routing(rules: &mut Rules<'_>, path: &str, options: &OutputRoutingOptions) {
-    if rules.enabled("LoggingAlphaOptions") {
+    if rules.enabled(Gate::LoggingAlphaOptions) {
         return;
     }
     if options.split_stream {
@@ -143,7 +144,7 @@ fn log_query(rules: &mut Rules<'_>) {
     if !c.enable_system_log_query.unwrap_or_default() {
         return;
     }
-    if !rules.enabled("NodeLogQuery") {
+    if !rules.enabled(Gate::NodeLogQuery) {
         rules.refuse(
             "enableSystemLogQuery",
             true,

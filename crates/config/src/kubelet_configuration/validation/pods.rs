@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rubelet_model::{GoDuration, names};
 
 use super::Rules;
+use crate::gates::Gate;
 use crate::kubelet_configuration::paths::clean_path;
 
 pub(super) fn check(rules: &mut Rules<'_>) {
@@ -19,7 +20,7 @@ fn sysctls(rules: &mut Rules<'_>) {
     if sysctls.is_empty() {
         return;
     }
-    if !rules.enabled("DefaultPodSysctls") {
+    if !rules.enabled(Gate::DefaultPodSysctls) {
         rules.refuse(
             "defaultPodSysctls",
             "the object",
@@ -60,7 +61,7 @@ fn restarts(rules: &mut Rules<'_>) {
         .configuration
         .crash_loop_back_off
         .max_container_restart_period;
-    match (rules.enabled("KubeletCrashLoopBackOffMax"), period) {
+    match (rules.enabled(Gate::KubeletCrashLoopBackOffMax), period) {
         (true, None) => rules.refuse(
             PATH,
             "",

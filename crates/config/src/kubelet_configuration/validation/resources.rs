@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rubelet_model::{CpuSet, GoDuration};
 
 use super::Rules;
+use crate::gates::Gate;
 
 const DEFAULT_CFS_QUOTA_PERIOD: GoDuration = GoDuration::from_millis(100);
 /// The default before 1.37; files that still carry it stay valid without the gate.
@@ -29,7 +30,7 @@ fn cgroups(rules: &mut Rules<'_>) {
 
 fn cfs_quota(rules: &mut Rules<'_>) {
     let period = rules.configuration.cpu_cfs_quota_period.unwrap_or_default();
-    if !rules.enabled("CustomCPUCFSQuotaPeriod") {
+    if !rules.enabled(Gate::CustomCPUCFSQuotaPeriod) {
         if period != DEFAULT_CFS_QUOTA_PERIOD {
             rules.refuse(
                 "cpuCFSQuotaPeriod",
@@ -168,7 +169,7 @@ fn reserved_memory(rules: &mut Rules<'_>) {
 
 fn memory_protection(rules: &mut Rules<'_>) {
     let c = rules.configuration;
-    let enabled = rules.enabled("MemoryQoS");
+    let enabled = rules.enabled(Gate::MemoryQoS);
     if let Some(factor) = c.memory_throttling_factor {
         // Recognised by its exact value.
         if !enabled && factor != FORMER_DEFAULT_THROTTLING_FACTOR {

@@ -1,0 +1,193 @@
+//! One pod whose state machine runs: its definition, its job and what is known from one job to the next.
+//!
+//! Owns the definition that jobs work with and whether one of them runs.
+
+use std::sync::{Arc, PoisonError};
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use rubelet_lifecycle::allocation::{Allocation, infeasible, is_said};
+use rubelet_lifecycle::pod_state::{ActiveDeadline, PodState, active_deadline};
+use rubelet_lifecycle::status::{Eviction, is_api_pod};
+use rubelet_model::Timestamp;
+use rubelet_model::observation::{PodObservation, PodUid, SandboxObservation, SandboxState};
+use rubelet_ports::Moment;
+use tokio::sync::watch;
+
+use super::AgentContext;
+use super::start_times::Start;
+use super::statuses::Statuses;
+use crate::job::{MemoryLeft, PodMemory};
+use crate::recorder::FlightRecorder;
+use crate::waits::Waits;
+
+/// A job in hand.
+pub(super) struct RunningJob {
+    /// Tells answers of this job from those of an earlier one.
+    pub(super) number: u64,
+    pub(super) cancel: watch::Sender<bool>,
+    /// The last observation of the pod since the job began. The job may have looked before that.
+    pub(super) observed: Option<Arc<PodObservation>>,
+    pub(super) began: Moment,
+    pub(super) memory_left: MemoryLeft,
+    /// The pod's newest definition, sent again whenever an object that it refers to has changed.
+    pub(super) newest: watch::Sender<Arc<Pod>>,
+    /// What the work is, as upstream's metrics call it.
+    pub(super) operation: &'static str,
+}
+
+impl RunningJob {
+    /// What the job knew of its pod at its end.
+    pub(super) fn left(&self) -> Option<PodMemory> {
+        let mut left = self.memory_left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.take()
+    }
+}
+
+pub(super) struct Worker {
+    /// The newest definition, with the resources that were allocated to it; of an orphan its name and namespace only.
+    pod: Arc<Pod>,
+    /// What the pod was admitted with; `None` for pods that are not resized in place.
+    allocation: Option<Allocation>,
+    /// Why the pod does not get the resources that it asks for now.
+    resize: Option<PodCondition>,
+    /// `name_namespace`
+    full_name: String,
+    qos_class: &'static str,
+    /// With the job while one runs.
+    pub(super) memory: Option<PodMemory>,
+    pub(super) job: Option<RunningJob>,
+    pub(super) waits: Waits,
+    pub(super) recorder: FlightRecorder,
+    pub(super) statuses: Statuses,
+    /// Why the pod has to fail, if it has to.
+    pub(super) eviction: Option<Eviction>,
+    /// When the last job ended.
+    pub(super) resting_since: Timestamp,
+    /// How the pod's start is measured.
+    pub(super) start: Start,
+}
+
+impl Worker {
+    /// `may_live`: the runtime may have something of the pod that lives. `is_readded`: another pod of this UID ended before.
+    pub(super) fn new(context: &AgentContext, pod: Arc<Pod>, may_live: bool, is_readded: bool) -> Self {
+        let clock = &context.ports.clock;
+        let now = clock.now();
+        let mut memory = PodMemory::new(&context.settings, clock.moment());
+        if is_readded {
+            memory.set_readded();
+        }
+        Self {
+            full_name: full_name_of(&pod),
+            qos_class: super::qos_class_of(&pod, context),
+            allocation: is_api_pod(&pod).then(|| Allocation::of(&pod)),
+            resize: None,
+            memory: Some(memory),
+            job: None,
+            waits: Waits::new(Arc::clone(clock)),
+            recorder: FlightRecorder::default(),
+            statuses: Statuses::of(&pod),
+            eviction: None,
+            resting_since: now,
+            start: Start::of(&pod, may_live, now),
+            pod,
+        }
+    }
+
+    pub(super) fn pod(&self) -> &Arc<Pod> {
+        &self.pod
+    }
+
+    pub(super) fn full_name(&self) -> &str {
+        &self.full_name
+    }
+
+    pub(super) fn qos_class(&self) -> &'static str {
+        self.qos_class
+    }
+
+    pub(super) fn resize(&self) -> Option<&PodCondition> {
+        self.resize.as_ref()
+    }
+
+    /// Takes on a new version of the pod, with the resources that were allocated to it. The answer is whether it asks for others, and
+    /// no event says so yet.
+    pub(super) fn set_pod(&mut self, pod: &Arc<Pod>, now: Timestamp) -> bool {
+        let allocation = self.allocation.as_ref();
+        let Some(allocated) = allocation.and_then(|allocation| allocation.applied(pod)) else {
+            self.pod = Arc::clone(pod);
+            self.resize = None;
+            return false;
+        };
+        self.pod = Arc::new(allocated);
+        let before = self.resize.as_ref();
+        if before.is_some_and(|before| before.observed_generation == pod.metadata.generation) {
+            return false;
+        }
+        self.resize = Some(infeasible(pod, now));
+        !is_said(pod)
+    }
+
+    /// What the pod's files are made from has changed: a job that waits for something else brings them up to date meanwhile.
+    pub(super) fn send_news_to_job(&self) {
+        if let Some(job) = &self.job {
+            job.newest.send_replace(Arc::clone(&self.pod));
+        }
+    }
+
+    /// The pod as readers see it.
+    pub(super) fn view(&mut self) -> Arc<Pod> {
+        self.statuses.view(&self.pod)
+    }
+
+    /// When the pod has been active for as long as it may.
+    pub(super) fn active_deadline(&self, now: Timestamp) -> ActiveDeadline {
+        let started = self.statuses.published().start_time.as_ref().map(|time| {
+            let nanos = i64::try_from(time.0.as_nanosecond()).unwrap_or(i64::MAX);
+            Timestamp::from_unix_nanos(nanos)
+        });
+        active_deadline(&self.pod, started, now)
+    }
+}
+
+pub(super) fn uid_of(pod: &Pod) -> PodUid {
+    PodUid::new(pod.metadata.uid.clone().unwrap_or_default())
+}
+
+pub(super) fn full_name(name: &str, namespace: &str) -> String {
+    format!("{name}_{namespace}")
+}
+
+pub(super) fn full_name_of(pod: &Pod) -> String {
+    let metadata = &pod.metadata;
+    full_name(
+        metadata.name.as_deref().unwrap_or_default(),
+        metadata.namespace.as_deref().unwrap_or_default(),
+    )
+}
+
+/// Whether anything of the pod lives: a dead container or sandbox is garbage and no more.
+pub(super) fn lives(observation: &PodObservation) -> bool {
+    observation.running_containers().next().is_some()
+        || observation.sandboxes.iter().any(SandboxObservation::is_ready)
+}
+
+/// Sandboxes of a pod with nothing alive that the runtime cannot read.
+pub(super) fn unreadable_sandboxes(
+    observation: &PodObservation,
+) -> impl Iterator<Item = &SandboxObservation> {
+    let sandboxes = observation.sandboxes.iter().filter(|_| !lives(observation));
+    sandboxes.filter(|sandbox| sandbox.state == SandboxState::Unreadable)
+}
+
+pub(super) fn is_waiting(state: &PodState) -> bool {
+    matches!(state, PodState::Waiting { .. })
+}
+
+/// As much of a pod as the runtime knows.
+pub(super) fn pod_of(observation: &PodObservation) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.name = Some(observation.name.clone());
+    pod.metadata.namespace = Some(observation.namespace.clone());
+    pod.metadata.uid = Some(observation.uid.to_string());
+    pod
+}
