@@ -8,20 +8,23 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, ServiceAccount};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::pod::{CONFIG_MAP, NAMESPACE, ROOT_CA, SECRET};
+use super::audit::Audit;
+use super::pod::{self, CONFIG_MAP, NAMESPACE, OWN_KEY, ROOT_CA, SECRET};
 use super::runtime::DEADLINE;
 use super::sightings::{Pods, Sightings};
 use crate::Scope;
 use crate::control_plane::{ControlPlane, CredentialFiles, Options};
 use crate::wait::wait_until;
 
-/// How many requests of ours are in flight when many pods are made or deleted.
+/// How many requests of ours are in flight when many objects are made, changed or deleted.
 const REQUESTS_IN_FLIGHT: usize = 20;
 
 /// What makes a kubelet a node of the cluster.
@@ -36,7 +39,11 @@ pub(super) struct Membership {
 /// A control plane and what it says of its pods. Dropping it ends it.
 pub(super) struct Cluster {
     pub(super) sightings: Sightings,
+    /// The requests of the nodes.
+    pub(super) audit: Audit,
     pods: Api<Pod>,
+    config_maps: Api<ConfigMap>,
+    secrets: Api<Secret>,
     nodes: Api<Node>,
     address: IpAddr,
     plane: ControlPlane,
@@ -45,7 +52,12 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Starts it and makes the objects that pods use.
     pub(super) async fn start(scope: &Scope) -> Result<Self> {
-        let plane = ControlPlane::start(scope, Options::default()).await?;
+        let audit = Audit::prepare(scope)?;
+        let options = Options {
+            apiserver_flags: audit.apiserver_flags(),
+            ..Options::default()
+        };
+        let plane = ControlPlane::start(scope, options).await?;
         let client = plane.admin_client();
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
         let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
@@ -69,7 +81,10 @@ impl Cluster {
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         Ok(Self {
             sightings: Sightings::start(pods.clone()).await?,
+            audit,
             pods,
+            config_maps,
+            secrets,
             nodes: Api::all(client),
             address: crate::cluster::node_address()?,
             plane,
@@ -144,10 +159,7 @@ impl Cluster {
                 .context("create a pod")?;
             anyhow::Ok(())
         });
-        futures_util::stream::iter(creations)
-            .buffer_unordered(REQUESTS_IN_FLIGHT)
-            .try_collect()
-            .await
+        many_at_a_time(creations).await
     }
 
     /// Deletes pods, many at a time, with the grace period that each has.
@@ -157,10 +169,44 @@ impl Cluster {
             let deleted = pods.delete(name, parameters).await;
             deleted.map(drop).with_context(|| format!("delete pod {name}"))
         });
-        futures_util::stream::iter(deletions)
-            .buffer_unordered(REQUESTS_IN_FLIGHT)
-            .try_collect()
-            .await
+        many_at_a_time(deletions).await
+    }
+
+    /// Gives the own objects of each of these pods this content, many at a time; makes those that are not there.
+    pub(super) async fn write_objects(&self, pods: &[String], content: &str) -> Result<()> {
+        let (config_maps, secrets, parameters) = (&self.config_maps, &self.secrets, &writing());
+        let encoded = &STANDARD.encode(content);
+        let writes = pods.iter().map(|pod| async move {
+            let (own_config_maps, own_secret) = pod::own_objects(pod);
+            let context = || format!("write the objects of pod {pod}");
+            for name in &own_config_maps {
+                let patch = Patch::Apply(object("ConfigMap", name, content));
+                config_maps
+                    .patch(name, parameters, &patch)
+                    .await
+                    .with_context(context)?;
+            }
+            let patch = Patch::Apply(object("Secret", &own_secret, encoded));
+            let written = secrets.patch(&own_secret, parameters, &patch).await;
+            written.map(drop).with_context(context)
+        });
+        many_at_a_time(writes).await
+    }
+
+    /// Deletes the own objects of each of these pods, many at a time.
+    pub(super) async fn delete_objects(&self, pods: &[String]) -> Result<()> {
+        let (config_maps, secrets, parameters) = (&self.config_maps, &self.secrets, &DeleteParams::default());
+        let deletions = pods.iter().map(|pod| async move {
+            let (own_config_maps, own_secret) = pod::own_objects(pod);
+            for name in &own_config_maps {
+                config_maps.delete(name, parameters).await?;
+            }
+            let deleted = secrets.delete(&own_secret, parameters).await;
+            deleted
+                .map(drop)
+                .with_context(|| format!("delete the objects of pod {pod}"))
+        });
+        many_at_a_time(deletions).await
     }
 
     /// Takes back a node whose kubelet has ended, with the pods that it still has.
@@ -177,4 +223,26 @@ impl Cluster {
         let gone = self.sightings.wait("all pods are gone", DEADLINE, Pods::is_empty);
         gone.await.map(drop)
     }
+}
+
+/// A ConfigMap or Secret with this content.
+fn object(kind: &str, name: &str, content: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": { "name": name },
+        "data": { OWN_KEY: content },
+    })
+}
+
+/// Server-side apply, which makes an object or changes it.
+fn writing() -> PatchParams {
+    PatchParams::apply("bench").force()
+}
+
+async fn many_at_a_time(requests: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
+    futures_util::stream::iter(requests)
+        .buffer_unordered(REQUESTS_IN_FLIGHT)
+        .try_collect()
+        .await
 }

@@ -9,7 +9,9 @@ use rubelet_ports::RuntimeWriter;
 use rubelet_wire::cri::v1::ContainerEventType as Event;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::budget::{Mark, Row};
+use super::budget::Row;
+use super::many::Scale;
+use super::marks::Mark;
 use super::pod::{BareConfig, GRACE_SECONDS};
 use super::runtime::Runtime;
 use super::samples::{Column, Samples};
@@ -64,21 +66,22 @@ async fn time_start(config: BareConfig, runtime: &mut Runtime) -> Result<Duratio
     Ok(took)
 }
 
-/// The rows of many pods.
+/// The rows of many pods, with each of these numbers of pods in flight.
 pub(super) async fn measure_at_once(
-    options: &Options,
+    scale: &Scale,
+    widths: &[usize],
     scope: &Scope,
     runtime: &mut Runtime,
     samples: &mut Samples,
 ) -> Result<()> {
     let image_id = runtime.image_id().await?;
-    for width in &options.widths {
-        let configs = (0..options.pods)
+    for width in widths {
+        let configs = (0..scale.pods)
             .map(|number| BareConfig::prepare(scope, &image_id, &format!("floor-{number}")))
             .collect::<Result<Vec<_>>>()?;
-        measure_many(configs, *width, runtime, samples)
+        measure_many(scale, configs, *width, runtime, samples)
             .await
-            .with_context(|| format!("the floor with {} pods", options.pods))?;
+            .with_context(|| format!("the floor with {} pods", scale.pods))?;
         runtime.remove_everything().await?;
         tokio::time::sleep(one::rest(0)).await;
     }
@@ -142,6 +145,7 @@ async fn measure_one(
 }
 
 async fn measure_many(
+    scale: &Scale,
     configs: Vec<BareConfig>,
     width: usize,
     runtime: &mut Runtime,
@@ -154,7 +158,7 @@ async fn measure_many(
         .buffer_unordered(width)
         .try_collect()
         .await?;
-    samples.record_width(Row::ManyStart, width, begin.elapsed().as_secs_f64());
+    samples.record_width(scale.start, width, begin.elapsed().as_secs_f64());
     tokio::time::sleep(one::rest(0)).await;
     let begin = Instant::now();
     futures_util::stream::iter(&pods)
@@ -162,7 +166,7 @@ async fn measure_many(
         .buffer_unordered(width)
         .try_collect::<Vec<()>>()
         .await?;
-    samples.record_width(Row::ManyStop, width, begin.elapsed().as_secs_f64());
+    samples.record_width(scale.stop, width, begin.elapsed().as_secs_f64());
     Ok(())
 }
 

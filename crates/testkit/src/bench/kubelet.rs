@@ -19,6 +19,8 @@ use crate::{Scope, http, peer};
 
 /// What a node without a cluster is called.
 const NODE: &str = "node";
+/// As many as a bridge has ports for.
+const MAX_PODS: usize = 1000;
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// Clock ticks of `/proc`, a constant of the kernel's interface on every machine that runs kubelets.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -68,7 +70,7 @@ impl<'a> Place<'a> {
             "cgroupsPerQOS": false,
             "enforceNodeAllocatable": [],
             "failCgroupV1": false,
-            "maxPods": 250,
+            "maxPods": MAX_PODS,
             // A log that is measured must not be rotated meanwhile.
             "containerLogMaxSize": "1Gi",
             "volumePluginDir": dir.join("plugins"),
@@ -112,6 +114,12 @@ impl<'a> Place<'a> {
     /// What tells it from all others.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where the kubelet keeps a volume of a pod; `plugin` is the kind of volume, as in `configmap`.
+    pub(super) fn volume(&self, pod_uid: &str, plugin: &str, volume: &str) -> PathBuf {
+        let volumes = format!("root/pods/{pod_uid}/volumes/kubernetes.io~{plugin}");
+        self.dir.join(volumes).join(volume)
     }
 
     /// The end of what the kubelet wrote.

@@ -1,19 +1,24 @@
 //! `make bench`: rubelet, upstream's kubelet and the bare CRI floor on every row of the budget, in one run on one machine.
 //!
 //! All three use the same private containerd, image, pod and configuration, and take turns round by round, so that what
-//! disturbs the machine disturbs all of them. Reading order: `budget` (the rows) → `one`, `hundred`, `probes`, `api`, `statuses`,
-//! `streams`, `floor` (what is done) → `kubelet`, `runtime`, `pod`, `cluster`, `sightings`, `relay`, `gate` (with what) → `samples` and
-//! `report` (what comes out). The machine is noisy: compare the columns of one run, not runs.
+//! disturbs the machine disturbs all of them. Reading order: `budget` and `limits` (the rows) → `one`, `many`, `probes`, `api`,
+//! `statuses`, `objects`, `streams`, `floor` (what is done) → `kubelet`, `runtime`, `pod`, `cluster`, `audit`, `sightings`, `relay`, `gate`
+//! (with what) → `samples` and `report` (what comes out). The machine is noisy: compare the columns of one run, not runs.
 
 mod api;
+mod audit;
 mod budget;
 mod cluster;
 mod floor;
 mod gate;
-mod hundred;
 mod kubelet;
+mod limits;
 mod machine;
+mod many;
+mod marks;
+mod objects;
 mod one;
+mod options;
 mod pod;
 mod probes;
 mod relay;
@@ -29,123 +34,25 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 
 use crate::containerd::{Containerd, Flavour};
-use crate::{Program, Scope, images, workspace_root};
+use crate::{Scope, images, workspace_root};
 use budget::Row;
 use cluster::Cluster;
 use gate::Gate;
 use kubelet::Place;
+use many::Scale;
 use relay::Relay;
 use runtime::Runtime;
 use samples::{Column, Samples};
 
-/// How many pods the rows of many pods have.
-pub const PODS: usize = 100;
-/// How long the processor time at rest is measured at least.
-const STEADY_SECONDS: u64 = 30;
+pub use options::{Group, Options};
+
 /// What a kubelet does in its first moments is none of the rows but that of its start.
 const SETTLING: Duration = Duration::from_secs(5);
 
 /// How many lines of a kubelet's log are shown when it fails.
 const LAST_WORDS: usize = 20;
-
-/// Rows that are measured together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Group {
-    /// The program itself: size, start, idle memory.
-    Idle,
-    /// One pod: started, its container killed, removed.
-    One,
-    /// Many pods: started, at rest, after a restart of the kubelet, removed.
-    Hundred,
-    /// Containers that are probed; measured once, whatever the number of rounds.
-    Probes,
-    /// One pod and many through the API server.
-    Api,
-    /// Many changes at once with the API server far away; measured once, whatever the number of rounds.
-    Statuses,
-    /// Logs, commands and ports through kubectl.
-    Streams,
-}
-
-/// What to measure.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// The program to measure.
-    #[arg(long)]
-    rubelet: PathBuf,
-    /// How often everything is measured; the table has the medians.
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// Only these rows; the document is not written then.
-    #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Group>,
-    /// Leave upstream's kubelet out; the document is not written then.
-    #[arg(long)]
-    skip_upstream: bool,
-    /// Leave rubelet out; the document is not written then.
-    #[arg(long)]
-    skip_rubelet: bool,
-    /// Leave the CRI floor out; the document is not written then.
-    #[arg(long)]
-    skip_floor: bool,
-    /// How many pods the rows of many pods have; the document is written only for 100.
-    #[arg(long, default_value_t = PODS)]
-    pods: usize,
-    /// How many pods the floor has in flight; the best of them counts.
-    #[arg(long, value_delimiter = ',', default_values_t = [4, 6, 8])]
-    widths: Vec<usize>,
-    /// How long the processor time at rest is measured; the document is not written for less than 30 s.
-    #[arg(long, default_value_t = STEADY_SECONDS)]
-    steady_seconds: u64,
-    /// Where the document goes.
-    #[arg(long)]
-    output: Option<PathBuf>,
-}
-
-impl Options {
-    fn wants(&self, group: Group) -> bool {
-        self.only.is_empty() || self.only.contains(&group)
-    }
-
-    /// Whether the run has everything that the document tells.
-    fn is_full(&self) -> bool {
-        let everybody = !self.skip_upstream && !self.skip_rubelet && !self.skip_floor;
-        self.only.is_empty() && everybody && self.pods == PODS && self.steady_seconds >= STEADY_SECONDS
-    }
-
-    /// Whether the rows without a cluster are measured.
-    fn wants_static_pods(&self) -> bool {
-        [Group::Idle, Group::One, Group::Hundred, Group::Probes]
-            .into_iter()
-            .any(|group| self.wants(group))
-    }
-
-    fn wants_cluster(&self) -> bool {
-        [Group::Api, Group::Statuses, Group::Streams]
-            .into_iter()
-            .any(|group| self.wants(group))
-    }
-
-    fn steady(&self) -> Duration {
-        Duration::from_secs(self.steady_seconds)
-    }
-
-    fn kubelets(&self) -> Result<Vec<(Column, PathBuf)>> {
-        let mut kubelets = Vec::new();
-        if !self.skip_upstream {
-            kubelets.push((Column::Upstream, Program::Kubelet.path()?));
-        }
-        if !self.skip_rubelet {
-            let program = self.rubelet.canonicalize();
-            let program = program.with_context(|| format!("{} is not built", self.rubelet.display()))?;
-            kubelets.push((Column::Rubelet, program));
-        }
-        Ok(kubelets)
-    }
-}
 
 /// Measures, prints the table, and writes the document if nothing was left out.
 pub fn run(options: &Options) -> Result<()> {
@@ -185,7 +92,7 @@ fn write_document(path: &Path, text: &str) -> Result<()> {
 }
 
 async fn measure(options: &Options, scope: &Scope, containerd: &Containerd) -> Result<Samples> {
-    let mut samples = Samples::new(options.pods);
+    let mut samples = Samples::new(options.sizes());
     let kubelets = options.kubelets()?;
     for (column, program) in &kubelets {
         samples.record(Row::Binary, *column, fs::metadata(program)?.len() as f64 / 1e6);
@@ -265,16 +172,43 @@ impl<'a> Bench<'a> {
             }
         }
         if options.wants(Group::Hundred) {
-            if !options.skip_floor {
-                floor::measure_at_once(options, self.scope, &mut self.runtime, &mut self.samples).await?;
-            }
-            for place in &places {
-                let result = self.measure_hundred(place).await;
-                result.with_context(|| last_words(place))?;
-                self.runtime.remove_everything().await?;
-            }
+            self.measure_many(&Scale::many(options.pods), &options.widths, &places)
+                .await?;
+        }
+        if round == 1 && options.wants(Group::Dense) {
+            self.measure_many(&Scale::dense(options.dense_pods), &options.dense_widths, &places)
+                .await?;
         }
         Ok(())
+    }
+
+    /// The rows of many pods of one scale.
+    async fn measure_many(&mut self, scale: &Scale, widths: &[usize], places: &[Place<'_>]) -> Result<()> {
+        if !self.options.skip_floor {
+            floor::measure_at_once(scale, widths, self.scope, &mut self.runtime, &mut self.samples).await?;
+        }
+        for place in places {
+            let result = self.measure_many_of(scale, place).await;
+            result.with_context(|| last_words(place))?;
+            self.runtime.remove_everything().await?;
+        }
+        Ok(())
+    }
+
+    async fn measure_many_of(&mut self, scale: &Scale, place: &Place<'_>) -> Result<()> {
+        let (mut kubelet, _) = place.start()?;
+        kubelet.settle(SETTLING).await?;
+        let steady = self.options.steady();
+        many::measure(
+            scale,
+            steady,
+            place,
+            kubelet,
+            &mut self.runtime,
+            &mut self.samples,
+        )
+        .await
+        .with_context(|| format!("with {} pods", scale.pods))
     }
 
     /// The rows of an idle kubelet, of probes in the first round, and of one pod.
@@ -308,14 +242,6 @@ impl<'a> Bench<'a> {
         kubelet.stop()
     }
 
-    async fn measure_hundred(&mut self, place: &Place<'_>) -> Result<()> {
-        let (mut kubelet, _) = place.start()?;
-        kubelet.settle(SETTLING).await?;
-        hundred::measure(self.options, place, kubelet, &mut self.runtime, &mut self.samples)
-            .await
-            .with_context(|| format!("with {} pods", self.options.pods))
-    }
-
     /// All rounds of the rows through the API server.
     async fn measure_in_cluster(&mut self) -> Result<()> {
         println!("bench: starting a control plane");
@@ -333,6 +259,10 @@ impl<'a> Bench<'a> {
         if self.options.wants(Group::Statuses) {
             self.begin_round(1, " with the API server far away");
             self.measure_statuses(&mut cluster).await?;
+        }
+        if self.options.wants(Group::Objects) {
+            self.begin_round(1, " with objects for every pod");
+            self.measure_objects(&mut cluster).await?;
         }
         Ok(())
     }
@@ -369,6 +299,18 @@ impl<'a> Bench<'a> {
             let membership = cluster.membership(place.name(), Some(relay.address()))?;
             let place = place.joined(membership);
             statuses::measure(&place, &gate, cluster, &mut self.samples)
+                .await
+                .with_context(|| last_words(&place))?;
+            self.runtime.remove_everything().await?;
+        }
+        Ok(())
+    }
+
+    async fn measure_objects(&mut self, cluster: &mut Cluster) -> Result<()> {
+        for place in self.places(1)? {
+            let membership = cluster.membership(place.name(), None)?;
+            let place = place.joined(membership);
+            objects::measure(self.options.dense_pods, &place, cluster, &mut self.samples)
                 .await
                 .with_context(|| last_words(&place))?;
             self.runtime.remove_everything().await?;

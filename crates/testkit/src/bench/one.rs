@@ -7,9 +7,10 @@ use anyhow::{Context, Result, ensure};
 use rubelet_wire::cri::v1::ContainerEventType as Event;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::budget::{Mark, Row};
+use super::budget::Row;
 use super::gate::Gate;
 use super::kubelet::Kubelet;
+use super::marks::Mark;
 use super::pod;
 use super::runtime::{DEADLINE, Runtime, Seen};
 use super::samples::{Column, Samples};

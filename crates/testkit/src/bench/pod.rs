@@ -21,6 +21,14 @@ const CONTAINER: &str = "main";
 pub(super) const CONFIG_MAP: &str = "settings";
 pub(super) const SECRET: &str = "credentials";
 pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
+/// Where a pod with objects of its own has their content: the volume's plugin, its name, and the file, which is the object's only key.
+pub(super) const OWN_FILES: [(&str, &str, &str); 3] = [
+    ("configmap", "config-map", OWN_KEY),
+    ("secret", "secret", OWN_KEY),
+    ("projected", "access", OWN_KEY),
+];
+pub(super) const TOKEN_FILE: (&str, &str, &str) = ("projected", "access", "token");
+pub(super) const OWN_KEY: &str = "content";
 /// As many as the pods with volumes have.
 const VOLUMES: usize = 5;
 /// The longest that a probe waits for its answer.
@@ -114,6 +122,32 @@ pub(super) fn with_api_volumes(name: &str, node: &str) -> Value {
             { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
             { "configMap": { "name": ROOT_CA, "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
             { "downwardAPI": { "items": namespace } },
+        ] } },
+    ]);
+    without_service_account(bound(with_volumes(name, volumes), node))
+}
+
+/// The names of the two ConfigMaps and the Secret that only this pod uses.
+pub(super) fn own_objects(name: &str) -> ([String; 2], String) {
+    (
+        [format!("{name}-settings"), format!("{name}-access")],
+        format!("{name}-credentials"),
+    )
+}
+
+/// The same pod for a node of a cluster with these three objects in volumes; one is in the volume of the token, so that a new
+/// content of it shows that the volume was written anew.
+pub(super) fn with_own_objects(name: &str, node: &str) -> Value {
+    let ([settings, access], credentials) = own_objects(name);
+    let namespace = json!([{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }]);
+    let volumes = json!([
+        { "name": "config-map", "configMap": { "name": settings } },
+        { "name": "secret", "secret": { "secretName": credentials } },
+        { "name": "access", "projected": { "sources": [
+            { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
+            { "configMap": { "name": ROOT_CA, "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
+            { "downwardAPI": { "items": namespace } },
+            { "configMap": { "name": access } },
         ] } },
     ]);
     without_service_account(bound(with_volumes(name, volumes), node))

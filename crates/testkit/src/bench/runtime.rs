@@ -21,6 +21,8 @@ use crate::wait::wait_until;
 
 /// The longest that anything here may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(180);
+/// The same for what clears away all pods, of which a dense node has hundreds.
+const CLEARING_DEADLINE: Duration = Duration::from_secs(900);
 /// How many pods are cleared away at a time.
 const CLEARING_WIDTH: usize = 8;
 
@@ -221,7 +223,10 @@ impl Runtime {
     /// Stops and removes every pod. What the runtime is still removing for a kubelet that has ended is tried again.
     pub(super) async fn remove_everything(&mut self) -> Result<()> {
         let runtime = &*self;
-        wait_until("the runtime is empty", DEADLINE, || runtime.remove_once()).await?;
+        wait_until("the runtime is empty", CLEARING_DEADLINE, || {
+            runtime.remove_once()
+        })
+        .await?;
         self.forget_events();
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::budget::{Mark, Row};
+use super::budget::{Row, Sizes};
+use super::marks::Mark;
 
 /// Who was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +38,7 @@ type Rounds = BTreeMap<usize, Vec<f64>>;
 
 /// Figures by row and column.
 pub(super) struct Samples {
-    pods: usize,
+    sizes: Sizes,
     /// Whether figures are printed as they come.
     is_heard: bool,
     round: usize,
@@ -49,9 +50,9 @@ pub(super) struct Samples {
 
 impl Samples {
     /// Nothing yet, of rows with this many pods.
-    pub(super) fn new(pods: usize) -> Self {
+    pub(super) fn new(sizes: Sizes) -> Self {
         Self {
-            pods,
+            sizes,
             is_heard: true,
             round: 0,
             rows: BTreeMap::new(),
@@ -65,13 +66,13 @@ impl Samples {
     pub(super) fn unheard() -> Self {
         Self {
             is_heard: false,
-            ..Self::new(0)
+            ..Self::new(Sizes { many: 0, dense: 0 })
         }
     }
 
-    /// How many pods the rows of many pods have.
-    pub(super) fn pods(&self) -> usize {
-        self.pods
+    /// How many pods the rows have.
+    pub(super) fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     /// What is recorded from now on belongs to this round.
@@ -84,7 +85,7 @@ impl Samples {
         if self.is_heard {
             println!(
                 "bench:   {column}: {}: {}",
-                row.name(self.pods),
+                row.name(self.sizes),
                 row.figure(value)
             );
         }
@@ -97,7 +98,7 @@ impl Samples {
         println!(
             "bench:   {} with {width} in flight: {}: {}",
             Column::Floor,
-            row.name(self.pods),
+            row.name(self.sizes),
             row.figure(value)
         );
         let rounds = self.widths.entry((row, width)).or_default();
@@ -153,6 +154,13 @@ impl Samples {
         })
     }
 
+    /// Rubelet's figure per pod as a multiple of the one with fewer pods; nothing for rows without such a counterpart.
+    pub(super) fn per_pod_ratio(&self, row: Row) -> Option<f64> {
+        let fewer = self.figure(row.with_fewer_pods()?, Column::Rubelet)?;
+        let scale = self.sizes.dense as f64 / self.sizes.many as f64;
+        (fewer > 0.0).then_some(self.figure(row, Column::Rubelet)? / (fewer * scale))
+    }
+
     /// With how many in flight the floor is lowest, and how low.
     pub(super) fn best_width(&self, row: Row) -> Option<(usize, f64)> {
         let of_row = self.widths.iter().filter(|((of, _), _)| *of == row);
@@ -188,6 +196,11 @@ fn median(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
+    const SIZES: Sizes = Sizes {
+        many: 100,
+        dense: 500,
+    };
+
     #[test]
     fn medians() {
         let check = |values: &[f64], expected: f64| assert_eq!(median(values), expected, "{values:?}");
@@ -199,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_floor_is_the_width_with_the_lowest_median() {
-        let mut samples = Samples::new(100);
+        let mut samples = Samples::new(SIZES);
         for (width, value) in [(4, 9.0), (4, 11.0), (4, 10.0), (8, 12.0), (8, 1.0), (8, 12.0)] {
             samples.record_width(Row::ManyStart, width, value);
         }
@@ -207,9 +220,20 @@ mod tests {
         assert_eq!(samples.figure(Row::ManyStart, Column::Floor), Some(10.0));
         assert_eq!(samples.figure(Row::ManyStop, Column::Floor), None);
     }
+
+    #[test]
+    fn costs_per_pod_are_compared_with_the_row_of_fewer_pods() {
+        let mut samples = Samples::new(SIZES);
+        samples.record(Row::DenseKubeletRestart, Column::Rubelet, 1.5);
+        assert_eq!(samples.per_pod_ratio(Row::DenseKubeletRestart), None);
+        samples.record(Row::KubeletRestart, Column::Rubelet, 0.2);
+        assert_eq!(samples.per_pod_ratio(Row::DenseKubeletRestart), Some(1.5));
+        assert_eq!(samples.per_pod_ratio(Row::KubeletRestart), None);
+    }
+
     #[test]
     fn ratios_compare_what_was_measured_in_one_round() {
-        let mut samples = Samples::new(100);
+        let mut samples = Samples::new(SIZES);
         // The machine is slow in the first round, and for us alone in the third.
         for (round, floor, ours) in [(1, 20.0, 18.0), (2, 10.0, 9.0), (3, 10.0, 15.0)] {
             samples.begin_round(round);

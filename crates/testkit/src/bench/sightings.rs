@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 /// A pod as the API server has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sighting {
+    pub(super) uid: String,
     pub(super) is_running: bool,
     /// Running and Ready.
     pub(super) is_ready: bool,
@@ -136,6 +137,7 @@ fn sighting(pod: &Pod) -> Sighting {
     let ids = status.container_statuses.unwrap_or_default().into_iter();
     let ids = ids.filter_map(|container| container.container_id);
     Sighting {
+        uid: pod.uid().unwrap_or_default(),
         is_ready: is_running && says_ready,
         is_running,
         container_ids: ids
@@ -153,9 +155,12 @@ mod tests {
     #[test]
     fn pods_are_read() {
         let check = |status: serde_json::Value, is_ready: bool, is_running: bool, ids: &[&str]| {
-            let pod =
-                serde_json::from_value(json!({ "metadata": { "name": "a" }, "status": status })).unwrap();
+            let pod = serde_json::from_value(
+                json!({ "metadata": { "name": "a", "uid": "1-2" }, "status": status }),
+            )
+            .unwrap();
             let expected = Sighting {
+                uid: "1-2".to_owned(),
                 is_ready,
                 is_running,
                 container_ids: ids.iter().map(|id| (*id).to_owned()).collect(),

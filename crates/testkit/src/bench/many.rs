@@ -1,5 +1,5 @@
-//! The rows of many pods: all manifests are written at once, the pods are at rest, the kubelet is killed and comes back, all
-//! manifests are removed at once.
+//! The rows of many pods and of a dense node: all manifests are written at once, the pods are at rest, the kubelet is killed and
+//! comes back, all manifests are removed at once.
 
 use std::time::{Duration, Instant};
 
@@ -8,44 +8,97 @@ use rustix::process::Signal;
 
 use super::budget::Row;
 use super::kubelet::{Kubelet, Place};
+use super::pod;
 use super::runtime::{DEADLINE, Runtime, namespaces_beside};
 use super::samples::Samples;
-use super::{Options, pod};
 
 /// How often the runtime is asked while it works for the pods.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often the kubelet is asked when the answer is near.
+/// How often the kubelet is asked when the answer is near; with five times the pods an answer costs it five times as much.
 const GLANCE: Duration = Duration::from_millis(10);
+const DENSE_GLANCE: Duration = Duration::from_millis(50);
+/// Five hundred pods take minutes on a busy machine.
+const DENSE_DEADLINE: Duration = Duration::from_secs(900);
 /// Before the processor time at rest is measured, and before everything is removed.
 const REST: Duration = Duration::from_secs(5);
 
-/// All rows of many pods; the kubelet has none before, and is ended.
+/// How many pods are measured together, and in which rows.
+pub(super) struct Scale {
+    pub(super) pods: usize,
+    pub(super) start: Row,
+    pub(super) stop: Row,
+    start_cpu: Row,
+    kubelet_restart: Row,
+    steady_cpu: Row,
+    memory: Row,
+    anonymous: Row,
+    glance: Duration,
+    deadline: Duration,
+}
+
+impl Scale {
+    /// The rows of many pods.
+    pub(super) fn many(pods: usize) -> Self {
+        Self {
+            pods,
+            start: Row::ManyStart,
+            stop: Row::ManyStop,
+            start_cpu: Row::ManyStartCpu,
+            kubelet_restart: Row::KubeletRestart,
+            steady_cpu: Row::SteadyCpu,
+            memory: Row::MemoryMany,
+            anonymous: Row::AnonymousMany,
+            glance: GLANCE,
+            deadline: DEADLINE,
+        }
+    }
+
+    /// The rows of a dense node.
+    pub(super) fn dense(pods: usize) -> Self {
+        Self {
+            pods,
+            start: Row::DenseStart,
+            stop: Row::DenseStop,
+            start_cpu: Row::DenseStartCpu,
+            kubelet_restart: Row::DenseKubeletRestart,
+            steady_cpu: Row::DenseSteadyCpu,
+            memory: Row::DenseMemory,
+            anonymous: Row::DenseAnonymous,
+            glance: DENSE_GLANCE,
+            deadline: DENSE_DEADLINE,
+        }
+    }
+}
+
+/// All rows of a scale; the kubelet has no pods before, and is ended. At rest it is measured for `steady`.
 pub(super) async fn measure(
-    options: &Options,
+    scale: &Scale,
+    steady: Duration,
     place: &Place<'_>,
     mut kubelet: Kubelet,
     runtime: &mut Runtime,
     samples: &mut Samples,
 ) -> Result<()> {
-    let names: Vec<String> = (0..options.pods).map(|number| format!("many-{number}")).collect();
-    measure_start(&kubelet, &names, runtime, samples)
+    let names: Vec<String> = (0..scale.pods).map(|number| format!("many-{number}")).collect();
+    measure_start(scale, &kubelet, &names, runtime, samples)
         .await
         .context("start")?;
     kubelet.settle(REST).await?;
-    measure_rest(&mut kubelet, options.steady(), samples)
+    measure_rest(scale, &mut kubelet, steady, samples)
         .await
         .context("at rest")?;
-    let kubelet = measure_kubelet_restart(place, kubelet, &names, runtime, samples)
+    let kubelet = measure_kubelet_restart(scale, place, kubelet, runtime, samples)
         .await
         .context("kubelet killed")?;
     tokio::time::sleep(REST).await;
-    measure_stop(&kubelet, &names, runtime, samples)
+    measure_stop(scale, &kubelet, &names, runtime, samples)
         .await
         .context("manifests removed")?;
     kubelet.stop()
 }
 
 async fn measure_start(
+    scale: &Scale,
     kubelet: &Kubelet,
     names: &[String],
     runtime: &Runtime,
@@ -63,21 +116,22 @@ async fn measure_start(
     // The kubelet is not asked before the runtime has all containers: asking costs the processor time that is measured.
     while runtime.running().await?.len() < names.len() {
         ensure!(
-            begin.elapsed() < DEADLINE,
-            "not all containers run after {DEADLINE:?}"
+            begin.elapsed() < scale.deadline,
+            "not all containers run after {:?}",
+            scale.deadline
         );
         tokio::time::sleep(LOOK).await;
     }
-    let ready = wait_until_ready(kubelet, names, begin, runtime, samples).await?;
-    samples.record(Row::ManyStart, column, (ready - begin).as_secs_f64());
-    samples.record(Row::ManyStartCpu, column, kubelet.cpu_seconds()? - cpu_before);
+    let ready = wait_until_ready(scale, kubelet, begin, runtime, samples).await?;
+    samples.record(scale.start, column, (ready - begin).as_secs_f64());
+    samples.record(scale.start_cpu, column, kubelet.cpu_seconds()? - cpu_before);
     Ok(())
 }
 
 /// When the kubelet called all pods Running and Ready while the runtime called all their containers running.
 async fn wait_until_ready(
+    scale: &Scale,
     kubelet: &Kubelet,
-    names: &[String],
     begin: Instant,
     runtime: &Runtime,
     samples: &mut Samples,
@@ -88,9 +142,9 @@ async fn wait_until_ready(
         if let Ok(pods) = kubelet.pods() {
             let at = Instant::now();
             let ready = pods.iter().filter(|pod| pod.is_ready()).count();
-            if ready == names.len() {
+            if ready == scale.pods {
                 let running = runtime.running().await?.len();
-                if running == names.len() {
+                if running == scale.pods {
                     return Ok(at);
                 }
                 samples.note(format!(
@@ -98,30 +152,39 @@ async fn wait_until_ready(
                     kubelet.column()
                 ));
             }
-            last = format!("{ready} of {} pods are Ready", names.len());
+            last = format!("{ready} of {} pods are Ready", scale.pods);
         }
-        ensure!(begin.elapsed() < DEADLINE, "after {DEADLINE:?}: {last}");
-        tokio::time::sleep(GLANCE).await;
+        ensure!(
+            begin.elapsed() < scale.deadline,
+            "after {:?}: {last}",
+            scale.deadline
+        );
+        tokio::time::sleep(scale.glance).await;
     }
 }
 
-async fn measure_rest(kubelet: &mut Kubelet, time: Duration, samples: &mut Samples) -> Result<()> {
+async fn measure_rest(
+    scale: &Scale,
+    kubelet: &mut Kubelet,
+    time: Duration,
+    samples: &mut Samples,
+) -> Result<()> {
     let column = kubelet.column();
     let before = kubelet.cpu_seconds()?;
     let begin = Instant::now();
     kubelet.settle(time).await?;
     let share = (kubelet.cpu_seconds()? - before) / begin.elapsed().as_secs_f64();
-    samples.record(Row::SteadyCpu, column, share * 100.0);
+    samples.record(scale.steady_cpu, column, share * 100.0);
     let memory = kubelet.memory()?;
-    samples.record(Row::MemoryMany, column, memory.resident_mib);
-    samples.record(Row::AnonymousMany, column, memory.anonymous_mib);
+    samples.record(scale.memory, column, memory.resident_mib);
+    samples.record(scale.anonymous, column, memory.anonymous_mib);
     Ok(())
 }
 
 async fn measure_kubelet_restart(
+    scale: &Scale,
     place: &Place<'_>,
     kubelet: Kubelet,
-    names: &[String],
     runtime: &Runtime,
     samples: &mut Samples,
 ) -> Result<Kubelet> {
@@ -129,9 +192,9 @@ async fn measure_kubelet_restart(
     let begin = Instant::now();
     kubelet.kill(Signal::KILL)?;
     let kubelet = place.spawn()?;
-    let ready = wait_until_ready(&kubelet, names, begin, runtime, samples).await?;
+    let ready = wait_until_ready(scale, &kubelet, begin, runtime, samples).await?;
     samples.record(
-        Row::KubeletRestart,
+        scale.kubelet_restart,
         kubelet.column(),
         (ready - begin).as_secs_f64(),
     );
@@ -147,6 +210,7 @@ async fn measure_kubelet_restart(
 }
 
 async fn measure_stop(
+    scale: &Scale,
     kubelet: &Kubelet,
     names: &[String],
     runtime: &Runtime,
@@ -165,11 +229,12 @@ async fn measure_stop(
             break;
         }
         ensure!(
-            begin.elapsed() < DEADLINE,
-            "not all sandboxes are stopped after {DEADLINE:?}"
+            begin.elapsed() < scale.deadline,
+            "not all sandboxes are stopped after {:?}",
+            scale.deadline
         );
         tokio::time::sleep(GLANCE).await;
     }
-    samples.record(Row::ManyStop, kubelet.column(), begin.elapsed().as_secs_f64());
+    samples.record(scale.stop, kubelet.column(), begin.elapsed().as_secs_f64());
     Ok(())
 }
