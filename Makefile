@@ -25,7 +25,7 @@ build: ## Build the release binary: target/release/rubelet
 	@$(CARGO) build --release --package rubelet
 	@ls -l target/release/rubelet
 
-check: ## Formatting, clippy with warnings as errors, layers, licences, crates, documents
+check: ## Formatting, clippy with warnings as errors, layers, shape of code, licences, crates, documents
 	@echo "check: rustfmt"
 	@$(CARGO) fmt --all --check
 	@echo "check: clippy"

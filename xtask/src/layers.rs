@@ -12,6 +12,8 @@ enum Layer {
     Ports,
     Adapters,
     Actors,
+    /// Adapters that others call: they serve requests with ports and decisions.
+    Inbound,
     Program,
     Support,
 }
@@ -24,6 +26,7 @@ impl Layer {
             "ports" => Self::Ports,
             "adapters" => Self::Adapters,
             "actors" => Self::Actors,
+            "inbound" => Self::Inbound,
             "program" => Self::Program,
             "support" => Self::Support,
             other => bail!("unknown layer {other:?}"),
@@ -35,7 +38,9 @@ impl Layer {
             Self::Vocabulary | Self::Ports => other == Self::Vocabulary,
             Self::Decisions => matches!(other, Self::Vocabulary | Self::Decisions),
             Self::Adapters => matches!(other, Self::Vocabulary | Self::Ports),
-            Self::Actors => matches!(other, Self::Vocabulary | Self::Decisions | Self::Ports),
+            Self::Actors | Self::Inbound => {
+                matches!(other, Self::Vocabulary | Self::Decisions | Self::Ports)
+            }
             Self::Program => other != Self::Support && other != Self::Program,
             Self::Support => true,
         }
@@ -66,7 +71,7 @@ impl Layer {
                 "rustix",
                 "mio",
             ],
-            Self::Adapters | Self::Actors | Self::Program | Self::Support => &[],
+            Self::Adapters | Self::Actors | Self::Inbound | Self::Program | Self::Support => &[],
         }
     }
 }
@@ -209,8 +214,10 @@ mod tests {
 
     #[test]
     fn every_pair_of_layers_is_as_the_architecture_says() {
-        use Layer::{Actors, Adapters, Decisions, Ports, Program, Support, Vocabulary};
-        let all = [Vocabulary, Decisions, Ports, Adapters, Actors, Program, Support];
+        use Layer::{Actors, Adapters, Decisions, Inbound, Ports, Program, Support, Vocabulary};
+        let all = [
+            Vocabulary, Decisions, Ports, Adapters, Actors, Inbound, Program, Support,
+        ];
         let may = |layer: Layer| {
             all.into_iter()
                 .filter(|other| layer.may_use(*other))
@@ -221,7 +228,11 @@ mod tests {
         assert_eq!(may(Ports), [Vocabulary]);
         assert_eq!(may(Adapters), [Vocabulary, Ports]);
         assert_eq!(may(Actors), [Vocabulary, Decisions, Ports]);
-        assert_eq!(may(Program), [Vocabulary, Decisions, Ports, Adapters, Actors]);
+        assert_eq!(may(Inbound), [Vocabulary, Decisions, Ports]);
+        assert_eq!(
+            may(Program),
+            [Vocabulary, Decisions, Ports, Adapters, Actors, Inbound]
+        );
         assert_eq!(may(Support), all);
     }
 }

@@ -10,6 +10,7 @@ mod documents;
 mod layers;
 mod pod_fields;
 mod settings;
+mod shape;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,7 +50,7 @@ fn workspace_root() -> &'static Path {
 
 fn check() -> Result<Vec<String>> {
     let metadata = MetadataCommand::new().exec().context("run cargo metadata")?;
-    let checks: [(&str, Vec<String>); 7] = [
+    let checks: [(&str, Vec<String>); 8] = [
         ("layers: who may depend on whom", layers::check(&metadata)?),
         ("licences of all crates", dependencies::check_licences(&metadata)),
         ("banned crates and sources", dependencies::check_bans(&metadata)),
@@ -68,6 +69,10 @@ fn check() -> Result<Vec<String>> {
         (
             "fields of pods in docs/compatibility.md",
             pod_fields::check(workspace_root())?,
+        ),
+        (
+            "shape of structs and functions",
+            shape::check(&metadata, workspace_root())?,
         ),
     ];
     let mut all = Vec::new();
