@@ -18,7 +18,11 @@ use crate::table::{Delivered, Job, Table, Work};
 pub(crate) enum Outcome {
     /// There was nothing to send.
     Same,
-    Patched(Box<Pod>),
+    Patched {
+        pod: Box<Pod>,
+        /// The answer shows that another client changed what this node writes.
+        is_overwritten: bool,
+    },
     Created(Box<Pod>),
     Deleted,
     Failed(ApiError),
@@ -36,7 +40,7 @@ impl Table {
         self.queue.end(&job.key);
         match outcome {
             Outcome::Failed(error) => self.failed(job, &error, scene),
-            Outcome::Same | Outcome::Patched(_) | Outcome::Created(_) | Outcome::Deleted => {
+            Outcome::Same | Outcome::Patched { .. } | Outcome::Created(_) | Outcome::Deleted => {
                 if !matches!(outcome, Outcome::Same) {
                     self.outage.ended(scene.now);
                 }
@@ -51,11 +55,14 @@ impl Table {
 
     fn succeeded(&mut self, job: &Job, outcome: Outcome, scene: &Scene<'_>) {
         let (now, counters) = (scene.now, scene.counters);
-        let was_sent = matches!(outcome, Outcome::Patched(_));
+        let was_sent = matches!(outcome, Outcome::Patched { .. });
         match outcome {
-            Outcome::Patched(pod) => {
+            Outcome::Patched { pod, is_overwritten } => {
                 count(&counters.statuses_sent);
                 self.api.answered(*pod, now);
+                if is_overwritten {
+                    self.look_again(job);
+                }
             }
             Outcome::Created(pod) => {
                 count(&counters.mirrors_created);
@@ -151,7 +158,7 @@ impl Table {
         self.pause(job, error, scene);
     }
 
-    /// A look that was not finished has to be taken again.
+    /// Compares the status with the API server's once more.
     fn look_again(&mut self, job: &Job) {
         if let Key::Status(uid) = &job.key
             && let Some(entry) = self.entries.get_mut(uid)

@@ -101,7 +101,14 @@ impl Shared {
                     self.counters.statuses_reconciled.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(pod = %job.name, "A pod's status was overwritten at the API server; sent it again");
                 }
-                Ok(Outcome::Patched(Box::new(pod)))
+                // The patch is a difference to `target`: what others wrote meanwhile is in the answer. An answer of the same version
+                // means that the API server does not accept the change.
+                let is_overwritten = pod.metadata.resource_version != target.metadata.resource_version
+                    && is_overwritten(&pod, status, self.gates);
+                Ok(Outcome::Patched {
+                    pod: Box::new(pod),
+                    is_overwritten,
+                })
             }
             Work::Delete { target } | Work::DeleteMirror { target } => {
                 api.delete_pod(namespace, name, uid_text(target), 0).await?;

@@ -15,6 +15,7 @@ use rubelet_testkit::control_plane::{NODE_LIFECYCLE, Options};
 use rubelet_testkit::in_scope;
 use rubelet_testkit::node::manifest::{Manifest, UNTIL_TERM, pause, pod, shell, with};
 use rubelet_testkit::node::{Kubelet, PodFacts};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// The ids of containers by pod, as the runtime has them.
@@ -121,7 +122,25 @@ async fn a_minute_of_churn(cluster: &mut Cluster<'_>, gates: &Path) -> Result<()
         })
         .await?;
     tokio::time::sleep_until(end.into()).await;
+    // Rubelet is frozen until the cluster has marked the pods of a lost node as not ready, whichever of the two is faster.
+    let rubelet = cluster
+        .bed
+        .node
+        .pid()
+        .and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+    let rubelet = rubelet.context("rubelet runs")?;
+    kill_process(rubelet, Signal::STOP)?;
     cluster.control_plane.start_apiserver().await?;
+    for name in ["stays", "killed"] {
+        cluster
+            .wait_for_pod(name, "is marked as not ready", |pod| {
+                let (status, ..) = pod.condition("Ready");
+                ensure!(status == "False", "it is {status}");
+                Ok(())
+            })
+            .await?;
+    }
+    kill_process(rubelet, Signal::CONT)?;
 
     node_is_back(cluster).await?;
     is_as_the_outage_left_it(cluster, &killed).await?;

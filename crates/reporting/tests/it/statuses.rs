@@ -145,6 +145,24 @@ fn what_somebody_overwrites_is_said_again() {
 }
 
 #[test]
+fn what_is_overwritten_just_before_a_patch_is_sent_again() {
+    let (bed, pods) = with_pods(1);
+    bed.report(&pods[0], &running(0));
+    bed.until("delivered", |bed| bed.reporter.undelivered() == 0);
+    // The patch is made from the pod before this change, and its answer is newer than what the watch brings.
+    bed.report(&pods[0], &running(1));
+    bed.api
+        .user_changes("p0", |pod| pod["status"]["phase"] = "Pending".into());
+    bed.until("sent again", |bed| {
+        let pod = bed.api.pod("p0");
+        restarts(&pod) == Some(1) && pod["status"]["phase"] == "Running"
+    });
+    bed.api.calls();
+    bed.pass(SECOND * 30);
+    assert_eq!(bed.api.calls(), Vec::<String>::new());
+}
+
+#[test]
 fn somebody_who_never_stops_is_no_reason_to_hurry() {
     let (bed, pods) = with_pods(1);
     bed.report(&pods[0], &running(0));
