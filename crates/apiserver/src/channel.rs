@@ -2,6 +2,9 @@
 //!
 //! Owns that calls of one purpose share one HTTP/2 connection, the pings that find a dead one, and giving it up on demand. A
 //! server or proxy that speaks HTTP/1.1 only gets a pool of connections instead, each with TCP's own probes.
+//!
+//! When the client certificate is replaced, new requests go to a new connection. Requests and watches on the old one are not cut: the
+//! old connection closes when the last of them ends.
 
 use std::error::Error as StdError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,8 +57,8 @@ struct Live {
     only_http1: bool,
     /// Of the client certificate.
     generation: u64,
-    /// Dropping it cuts the connections.
-    _line: watch::Sender<()>,
+    /// A value on it cuts the connections.
+    line: watch::Sender<()>,
 }
 
 impl Channel {
@@ -97,8 +100,8 @@ impl Channel {
     /// Gives up the connection and what runs on it.
     pub(crate) fn reconnect(&self) {
         let mut live = self.live();
-        // Whoever answers next may speak HTTP/2.
-        *live = self.after(&live, self.dialler.server_name.is_none());
+        // The server that answers next may speak HTTP/2.
+        self.cut(&mut live, self.dialler.server_name.is_none());
     }
 
     /// Which of its connections the channel uses.
@@ -106,12 +109,12 @@ impl Channel {
         self.live().number
     }
 
-    /// Gives up a connection that somebody saw break, unless somebody else did already: the next request must not try it.
+    /// Gives up a connection that a caller saw break, unless another caller did already: the next request must not try it.
     /// Without HTTP/2 the others are on connections of their own.
     pub(crate) fn give_up(&self, life: u64) {
         let mut live = self.live();
         if live.number == life && !live.only_http1 {
-            *live = self.after(&live, false);
+            self.cut(&mut live, false);
         }
     }
 
@@ -127,8 +130,13 @@ impl Channel {
         let mut live = self.live();
         if !live.only_http1 {
             tracing::info!("the API server does not offer HTTP/2; each watch takes a connection of its own");
-            *live = self.after(&live, true);
+            self.cut(&mut live, true);
         }
+    }
+
+    fn cut(&self, live: &mut Live, only_http1: bool) {
+        live.line.send_replace(());
+        *live = self.after(live, only_http1);
     }
 
     fn after(&self, live: &Live, only_http1: bool) -> Live {
@@ -177,7 +185,7 @@ impl Live {
             last_failure,
             only_http1,
             generation,
-            _line: line,
+            line,
         }
     }
 }

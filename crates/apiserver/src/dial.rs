@@ -1,7 +1,7 @@
 //! Making one connection: TCP, through a proxy if there is one, and TLS.
 //!
-//! Owns its deadline, and the line by which connections are cut: each ends when the channel that made it gives it up, or when
-//! the client certificate that it showed is replaced.
+//! Owns its deadline, and the line by which connections are cut: each ends at once when the channel that made it gives it up.
+//! A connection that showed a replaced client certificate is not cut: it ends with the last request on it.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -160,15 +160,13 @@ pub(crate) struct ChannelDialler {
     pub(crate) dialler: Dialler,
     pub(crate) only_http1: bool,
     pub(crate) last_failure: LastFailure,
-    /// Ends when its sender is dropped.
+    /// A value on it cuts the connections. Dropping its sender does not.
     pub(crate) line: watch::Receiver<()>,
 }
 
 impl ChannelDialler {
     async fn dial(self, uri: Uri) -> Result<TokioIo<Wire>, DialError> {
-        // Before the handshake: a certificate that is replaced meanwhile must end this connection too.
-        let replacements = self.dialler.identity.replacements();
-        let cut = cut(self.line.clone(), replacements);
+        let cut = cut(self.line.clone());
         let tls = self.dialler.tls.as_deref();
         let stream = self.dialler.route.clone().connect(uri, tls).await?;
         let (Some(tls), Some(name)) = (tls, &self.dialler.server_name) else {
@@ -209,10 +207,11 @@ impl Service<Uri> for ChannelDialler {
     }
 }
 
-async fn cut(mut line: watch::Receiver<()>, mut replacements: watch::Receiver<u64>) {
-    let given_up = std::pin::pin!(line.changed());
-    let replaced = std::pin::pin!(replacements.changed());
-    futures_util::future::select(given_up, replaced).await;
+async fn cut(mut line: watch::Receiver<()>) {
+    if line.changed().await.is_err() {
+        // The channel has a newer connection, or is gone. Requests that are under way here end by themselves.
+        std::future::pending::<()>().await;
+    }
 }
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}

@@ -1,15 +1,15 @@
 //! The client certificate, which can be replaced while everything runs.
 //!
-//! Owns the certificate and key that new connections show. Each replacement is a new generation: connections that were made
-//! under an older one are closed by whoever holds them.
+//! Owns the certificate and key that new connections show. Each replacement is a new generation: no new request goes to a
+//! connection that was made under an older one.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use rubelet_x509::fits_its_key;
 use thiserror::Error;
-use tokio::sync::watch;
 use tokio_rustls::rustls::SignatureScheme;
 use tokio_rustls::rustls::client::ResolvesClientCert;
 use tokio_rustls::rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -42,7 +42,7 @@ pub struct ClientIdentity {
 
 struct Inner {
     current: RwLock<Option<Held>>,
-    generation: watch::Sender<u64>,
+    generation: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -57,7 +57,7 @@ impl ClientIdentity {
         Self {
             inner: Arc::new(Inner {
                 current: RwLock::default(),
-                generation: watch::Sender::new(0),
+                generation: AtomicU64::new(0),
             }),
         }
     }
@@ -76,9 +76,7 @@ impl ClientIdentity {
             }
             *current = Some(held);
         }
-        self.inner
-            .generation
-            .send_modify(|generation| *generation = generation.wrapping_add(1));
+        self.inner.generation.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
@@ -102,13 +100,8 @@ impl ClientIdentity {
         chain.map(|certificate| certificate.to_vec()).collect()
     }
 
-    /// Sees each replacement from now on.
-    pub(crate) fn replacements(&self) -> watch::Receiver<u64> {
-        self.inner.generation.subscribe()
-    }
-
     pub(crate) fn generation(&self) -> u64 {
-        *self.inner.generation.borrow()
+        self.inner.generation.load(Ordering::Acquire)
     }
 
     fn held(&self) -> Option<Held> {

@@ -13,7 +13,7 @@ fn node() -> Value {
 }
 
 #[tokio::test]
-async fn a_replaced_certificate_is_shown_and_old_connections_end() {
+async fn a_replaced_certificate_is_shown_and_old_connections_end_when_idle() {
     let mut scene = Scene::new().await;
     let first = scene.authority.client("first");
     let user = json!({
@@ -35,6 +35,7 @@ async fn a_replaced_certificate_is_shown_and_old_connections_end() {
     let watch = while_following(&mut pods, scene.ask()).await;
     assert!(watch.is_watch());
     assert_eq!(watch.peer, Some(first.der()));
+    let old_connection = watch.connection;
     let watching = watch.watch();
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "resourceVersion": "2"}});
     watching.send("ADDED", &pod);
@@ -44,11 +45,7 @@ async fn a_replaced_certificate_is_shown_and_old_connections_end() {
     api.identity()
         .replace(second.certificate.as_bytes(), second.key.as_bytes())
         .unwrap();
-    // The watch goes on where it was, as somebody else.
-    let watch = while_following(&mut pods, scene.ask()).await;
-    assert_eq!(watch.peer, Some(second.der()));
-    assert_eq!(watch.query("resourceVersion").as_deref(), Some("2"));
-    watching.left().await;
+    // New requests show it; the watch is not cut.
     let server = async {
         let ask = scene.ask().await;
         assert_eq!(ask.peer, Some(second.der()));
@@ -56,6 +53,16 @@ async fn a_replaced_certificate_is_shown_and_old_connections_end() {
     };
     let (answer, ()) = join!(api.node("n"), server);
     answer.unwrap();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "resourceVersion": "3"}});
+    watching.send("MODIFIED", &pod);
+    assert!(matches!(change(&mut pods).await, Change::Applied(_)));
+    // When it ends it goes on with the new certificate, and the old connection is closed.
+    drop(watching);
+    let watch = while_following(&mut pods, scene.ask()).await;
+    assert_eq!(watch.peer, Some(second.der()));
+    assert_eq!(watch.query("resourceVersion").as_deref(), Some("3"));
+    let _watching = watch.watch();
+    while_following(&mut pods, scene.closed(old_connection)).await;
 }
 
 #[tokio::test]

@@ -394,6 +394,17 @@ impl Scene {
         }
     }
 
+    /// Returns when the connection of this number is closed.
+    pub(crate) async fn closed(&self, connection: usize) {
+        let task = self.connections.lock().unwrap()[connection].task.clone();
+        let ended = async {
+            while !task.is_finished() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        soon("the connection is closed", ended).await;
+    }
+
     /// Connections so far are cut.
     pub(crate) fn cut(&self) {
         for connection in self.connections.lock().unwrap().iter() {
