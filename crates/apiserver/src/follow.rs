@@ -1,22 +1,22 @@
 //! Following a set of objects: list, watch, resume, list again.
 //!
-//! Owns where we are in the server's history. What a consumer sees is a whole set, changes of it, and whether it may be old.
+//! Owns the position in the server's history. A consumer sees a whole set, changes of it, and whether it may be old.
 //!
 //! ```text
-//!            whole set told            opened
-//!    List ───────────────────► Open ───────────► Watching ──┐ an event: told
-//!     ▲ ▲                       │ ▲                │ │ │    │
-//!     │ └──── 410 ──────────────┤ │  ended, broken │ │ └────┘
-//!     │                         │ └────────────────┘ │ 410
-//!     │   pause      failed:    │                    │
-//!    Pause ◄──── told as Broken ┘                    │
-//!     ▲ ▲                                            │
-//!     │ └──── failed to list: told as Broken         │
-//!     └──── whatever ended sooner than it may ◄──────┘
+//!          All delivered             opened
+//!    List ───────────────► Open ──────────────────► Watching ──┐ an event: delivered
+//!     ▲ ▲                  │ ▲ │                      │ │ ▲    │
+//!     │ └───── 410 ────────┘ │ │    ended, broken     │ │ └────┘
+//!     │ └──────────────────────┼───────── 410 ────────┼─┘
+//!     │                      └─┼──────────────────────┘
+//!     │ pause: list            │ failed: Broken delivered
+//!     └──────── Pause ◄────────┘
+//!                 └─ pause: open ──► Open, then Resumed is delivered
 //! ```
 //!
-//! A watch that ends or breaks is resumed where it was without a word; only when that fails too the set is told as broken, and
-//! listed as soon as the server answers (decision 0029 says why it is not resumed then).
+//! A watch that ends or breaks is opened again from the last version that was delivered. When the server does not answer, the set
+//! is `Broken`; the watch is opened from the same version as soon as the server answers, and the set is listed only when the server
+//! has dropped that version (410). A pause ends early when any other request of this client gets an answer again.
 //!
 //! Where the server can, a set is listed by the watch itself ("streaming list", in `initial`): one request instead of two, and none that
 //! waits for the rate limit.
@@ -56,7 +56,7 @@ const PAGE_OBJECTS: u32 = 500;
 /// A watch that the server does not end is ended by us this much later.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 
-/// A server may ask for more patience than we have, but not for any.
+/// The longest pause that a server may ask for.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// A watch that ends sooner without having delivered anything counts as failed.
@@ -103,6 +103,7 @@ pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes
         history: History::Unknown,
         state: State::List,
         failures: 0,
+        is_broken: false,
         is_absence_told: false,
         named: BTreeSet::new(),
         known: Known::none(),
@@ -121,6 +122,8 @@ struct Follower<T> {
     history: History,
     state: State,
     failures: u32,
+    /// The last change that was delivered is [`Change::Broken`].
+    is_broken: bool,
     is_absence_told: bool,
     /// The next list is tried as a stream.
     is_streamed: bool,
@@ -143,7 +146,15 @@ enum State {
     List,
     Open,
     Watching(Box<Watch>),
-    Pause { until: Instant, is_for_list: bool },
+    Pause(Pause),
+}
+
+struct Pause {
+    until: Instant,
+    /// What comes behind it: a list, or the watch from where it was.
+    is_for_list: bool,
+    /// There was no connection: the pause ends when the server answers another request.
+    ends_with_outage: bool,
 }
 
 struct Watch {
@@ -170,9 +181,13 @@ impl<T: Object> Follower<T> {
         loop {
             // While it is taken the state is one from which going on is right, should this panic.
             match std::mem::replace(&mut self.state, State::List) {
-                State::Pause { until, is_for_list } => {
-                    tokio::time::sleep_until(until).await;
-                    self.state = if is_for_list { State::List } else { State::Open };
+                State::Pause(pause) => {
+                    self.sit_out(&pause).await;
+                    self.state = if pause.is_for_list {
+                        State::List
+                    } else {
+                        State::Open
+                    };
                 }
                 State::List => {
                     if let Some(change) = self.list().await {
@@ -180,9 +195,19 @@ impl<T: Object> Follower<T> {
                     }
                 }
                 State::Open => match self.open(false).await {
-                    Ok(watch) => self.state = State::Watching(Box::new(watch)),
+                    Ok(watch) => {
+                        self.state = State::Watching(Box::new(watch));
+                        if std::mem::take(&mut self.is_broken) {
+                            // Should the server have dropped the version, the list is not delayed by the outage's failures.
+                            self.failures = 0;
+                            return Change::Resumed;
+                        }
+                    }
                     Err(error) if error.kind == ApiErrorKind::Gone => self.start_over(),
-                    Err(error) => return self.broken(error),
+                    Err(error) => {
+                        let is_for_list = !may_resume_after(error.kind);
+                        return self.broken(error, is_for_list);
+                    }
                 },
                 State::Watching(mut watch) => match self.watch(&mut watch).await {
                     Event::Changed(change) => {
@@ -197,7 +222,35 @@ impl<T: Object> Follower<T> {
         }
     }
 
+    /// Waits for the end of a pause. Clients that an outage's end wakes up do not all ask in the same moment.
+    async fn sit_out(&self, pause: &Pause) {
+        let mut recoveries = self.core.reachability.recoveries();
+        let over = tokio::time::sleep_until(pause.until);
+        if !pause.ends_with_outage {
+            return over.await;
+        }
+        let recovered = async {
+            if recoveries.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(pace::spread()).await;
+        };
+        // Both may be dropped: the next request finds out whether the server answers.
+        tokio::select! {
+            () = over => {}
+            () = recovered => {}
+        }
+    }
+
     async fn list(&mut self) -> Option<Change<T>> {
+        let change = self.list_once().await;
+        if matches!(change, Some(Change::All(_))) {
+            self.is_broken = false;
+        }
+        change
+    }
+
+    async fn list_once(&mut self) -> Option<Change<T>> {
         if self.is_streamed && self.core.has_streams() {
             match self.list_by_watch().await {
                 Ok(watch) => {
@@ -225,11 +278,11 @@ impl<T: Object> Follower<T> {
             }
             Err(error) if error.kind == ApiErrorKind::NotFound && self.followed.may_be_unserved => {
                 self.known.replace(&[]);
-                let until = Instant::now() + pace::not_served_pause();
-                self.state = State::Pause {
-                    until,
+                self.state = State::Pause(Pause {
+                    until: Instant::now() + pace::not_served_pause(),
                     is_for_list: true,
-                };
+                    ends_with_outage: false,
+                });
                 let is_news = !std::mem::replace(&mut self.is_absence_told, true);
                 is_news.then(|| Change::All(Vec::new()))
             }
@@ -242,7 +295,7 @@ impl<T: Object> Follower<T> {
             // The version may be one that this server never had, after a restore of its database.
             self.history = History::Lost;
         }
-        self.broken(error)
+        self.broken(error, true)
     }
 
     async fn list_at(&mut self, path: usize) -> Result<Vec<Arc<T>>, ApiError> {
@@ -509,40 +562,57 @@ impl<T: Object> Follower<T> {
 
     fn resume(&mut self, watch: &Watch) {
         let is_short = watch.opened_at.elapsed() < SHORT_WATCH && !watch.has_delivered;
-        if is_short {
-            self.pause(false, None);
+        self.state = if is_short {
+            self.pause(false, None)
         } else {
-            self.state = State::Open;
-        }
+            State::Open
+        };
     }
 
     /// At once, unless this happens again and again.
     fn start_over(&mut self) {
         self.history = History::Lost;
         let is_first = self.failures == 0;
-        self.pause(true, None);
-        if is_first {
-            self.state = State::List;
-        }
+        let pause = self.pause(true, None);
+        self.state = if is_first { State::List } else { pause };
     }
 
-    fn broken(&mut self, error: ApiError) -> Change<T> {
-        let retry_after = match error.kind {
-            ApiErrorKind::Busy { retry_after } => retry_after,
-            _ => None,
-        };
+    fn broken(&mut self, error: ApiError, is_for_list: bool) -> Change<T> {
         self.is_absence_told = false;
-        self.pause(true, retry_after);
+        self.is_broken = true;
+        self.state = self.pause(is_for_list, Some(&error));
         Change::Broken(error)
     }
 
-    fn pause(&mut self, is_for_list: bool, at_least: Option<Duration>) {
+    fn pause(&mut self, is_for_list: bool, error: Option<&ApiError>) -> State {
         let pause = pace::pause(self.failures);
-        let at_least = at_least.unwrap_or_default().min(LONGEST_RETRY_AFTER);
+        let at_least = error.and_then(ApiError::retry_after).unwrap_or_default();
         self.failures = self.failures.saturating_add(1);
-        self.state = State::Pause {
-            until: Instant::now() + pause.max(at_least),
+        State::Pause(Pause {
+            until: Instant::now() + pause.max(at_least.min(LONGEST_RETRY_AFTER)),
             is_for_list,
-        };
+            ends_with_outage: error.is_some_and(|error| error.kind == ApiErrorKind::Unreachable),
+        })
+    }
+}
+
+/// Whether a refused watch may be opened again from the same version: the failure concerns the connection, the client or the
+/// server's load, not the request.
+fn may_resume_after(kind: ApiErrorKind) -> bool {
+    match kind {
+        ApiErrorKind::Unreachable
+        | ApiErrorKind::DeadlineExceeded
+        | ApiErrorKind::Unauthorized
+        | ApiErrorKind::Busy { .. }
+        | ApiErrorKind::ServerFailed
+        | ApiErrorKind::Tls
+        | ApiErrorKind::Credentials => true,
+        ApiErrorKind::Forbidden
+        | ApiErrorKind::NotFound
+        | ApiErrorKind::AlreadyExists
+        | ApiErrorKind::Conflict
+        | ApiErrorKind::Gone
+        | ApiErrorKind::Invalid
+        | ApiErrorKind::Malformed => false,
     }
 }

@@ -222,7 +222,7 @@ impl Following<'_> {
             Change::All(all) => all.iter().find(is_it),
             Change::Applied(object) => Some(object).filter(is_it),
             Change::Deleted(object) if is_it(&object) => return Err(self.deleted()),
-            Change::Deleted(_) | Change::Broken(_) => None,
+            Change::Deleted(_) | Change::Broken(_) | Change::Resumed => None,
         };
         let Some(object) = found else {
             // A list may be older than the request; but what was seen does not vanish by itself.

@@ -292,7 +292,9 @@ impl NodeObject {
                     tracing::warn!(node = self.settings.node_name, %error, "The Node object cannot be followed; it is tried again");
                 }
             }
-            Change::All(_) | Change::Applied(_) | Change::Deleted(_) => drop(self.throttles.following.end()),
+            Change::All(_) | Change::Applied(_) | Change::Deleted(_) | Change::Resumed => {
+                self.throttles.following.end();
+            }
         }
         let was_known = self.own_node.current().is_some();
         self.own_node.apply(change);

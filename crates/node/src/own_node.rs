@@ -46,7 +46,7 @@ impl OwnNode {
                     self.replace(None);
                 }
             }
-            Change::Broken(_) => {}
+            Change::Broken(_) | Change::Resumed => {}
         }
     }
 

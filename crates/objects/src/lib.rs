@@ -296,7 +296,7 @@ impl Shared {
                 Change::All(nodes) => nodes.first(),
                 Change::Applied(node) => Some(node),
                 Change::Deleted(_) => None,
-                Change::Broken(_) => continue,
+                Change::Broken(_) | Change::Resumed => continue,
             };
             self.ttl.set(node.and_then(|node| ttl::ttl_of(node)));
         }

@@ -240,11 +240,11 @@ fn note_health<T: Kind>(key: &Key, change: &Change<T>, is_broken: &mut bool) {
             tracing::warn!(kind = T::WORD, namespace, name, %error, "An object cannot be followed");
             *is_broken = true;
         }
-        Change::All(_) if *is_broken => {
+        Change::All(_) | Change::Resumed if *is_broken => {
             tracing::info!(kind = T::WORD, namespace, name, "An object is followed again");
             *is_broken = false;
         }
-        Change::Broken(_) | Change::All(_) | Change::Applied(_) | Change::Deleted(_) => {}
+        Change::Broken(_) | Change::Resumed | Change::All(_) | Change::Applied(_) | Change::Deleted(_) => {}
     }
 }
 

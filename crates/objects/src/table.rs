@@ -206,6 +206,12 @@ impl<T: Kind> Table<T> {
                 entry.note_broken(error);
                 return Consequence::default();
             }
+            Change::Resumed => {
+                return Consequence {
+                    told: entry.take_owed(),
+                    is_over: false,
+                };
+            }
         };
         let told = entry.see(seen);
         if entry.is_frozen {
@@ -309,6 +315,15 @@ impl<T: Kind> Entry<T> {
         });
     }
 
+    /// The pods that have to look at the object again.
+    fn take_owed(&mut self) -> Vec<PodUid> {
+        if std::mem::take(&mut self.is_owed) {
+            self.users.keys().cloned().collect()
+        } else {
+            Vec::new()
+        }
+    }
+
     fn see(&mut self, new: Seen<T>) -> Vec<PodUid> {
         self.is_frozen = matches!(&new, Seen::There(object) if object.is_immutable());
         let old = self.seen.send_replace(new);
@@ -319,12 +334,9 @@ impl<T: Kind> Entry<T> {
             (None, None) => false,
             (Some(_), None) | (None, Some(_)) => !is_first,
         };
-        let is_told = has_changed || self.is_owed;
-        self.is_owed = false;
-        if !is_told {
-            return Vec::new();
-        }
-        self.users.keys().cloned().collect()
+        drop(new);
+        self.is_owed |= has_changed;
+        self.take_owed()
     }
 }
 

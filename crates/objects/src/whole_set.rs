@@ -131,11 +131,15 @@ impl<O: Owner> WholeSet<O> {
                     tracing::warn!(set = O::WORD, %error, "Objects cannot be followed");
                     is_broken = true;
                 }
-                Change::All(_) if is_broken => {
+                Change::All(_) | Change::Resumed if is_broken => {
                     tracing::info!(set = O::WORD, "Objects are followed again");
                     is_broken = false;
                 }
-                Change::Broken(_) | Change::All(_) | Change::Applied(_) | Change::Deleted(_) => {}
+                Change::Broken(_)
+                | Change::Resumed
+                | Change::All(_)
+                | Change::Applied(_)
+                | Change::Deleted(_) => {}
             }
             let changed = self.apply(change);
             if is_first {
@@ -171,6 +175,7 @@ impl<O: Owner> WholeSet<O> {
                 let removed = self.members().remove(&key_of(object.as_ref()));
                 removed.into_iter().collect()
             }
+            Change::Resumed => Vec::new(),
             Change::Broken(error) => {
                 self.progress.send_if_modified(|progress| match progress {
                     Progress::Begun(old) => {

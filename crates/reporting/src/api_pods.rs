@@ -85,7 +85,7 @@ impl ApiPods {
                     .into_iter()
                     .collect()
             }
-            Change::Broken(_) => Vec::new(),
+            Change::Broken(_) | Change::Resumed => Vec::new(),
         }
     }
 

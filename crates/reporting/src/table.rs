@@ -189,7 +189,7 @@ impl Table {
 
     pub(crate) fn api_change(&mut self, change: &Change<Pod>, now: Moment) {
         let changed = self.api.apply(change, now);
-        if matches!(change, Change::All(_)) {
+        if matches!(change, Change::All(_) | Change::Resumed) {
             self.outage.hint(now);
         }
         for name in changed {

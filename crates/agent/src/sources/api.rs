@@ -170,6 +170,15 @@ impl ApiActor {
                 true
             }
             Change::Deleted(pod) => self.pods.remove(uid_text(&pod)).is_some(),
+            Change::Resumed => {
+                if self.throttle.end() {
+                    tracing::info!(
+                        pods = self.pods.len(),
+                        "This node's pods are followed at the API server again"
+                    );
+                }
+                false
+            }
             Change::Broken(error) => {
                 if self.throttle.is_due(&error.to_string(), self.clock.moment()) {
                     tracing::warn!(

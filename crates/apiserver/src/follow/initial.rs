@@ -35,7 +35,7 @@ impl<T: Object> Follower<T> {
             match event {
                 Event::Changed(Change::Applied(object)) => listed.put(&object),
                 Event::Changed(Change::Deleted(object)) => listed.remove(&object),
-                Event::Changed(Change::All(_) | Change::Broken(_)) | Event::Nothing => {}
+                Event::Changed(Change::All(_) | Change::Broken(_) | Change::Resumed) | Event::Nothing => {}
                 Event::Listed(version) => {
                     self.history = History::At(version);
                     self.known = listed;

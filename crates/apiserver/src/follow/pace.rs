@@ -1,4 +1,4 @@
-//! How long to wait, and never as long as everybody else.
+//! How long to wait, each client differently.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -9,6 +9,8 @@ const WATCH_SECONDS: u64 = 1800;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+const LONGEST_SPREAD: Duration = Duration::from_secs(1);
 
 /// How often we ask again for a type that the server does not have.
 const NOT_SERVED_PAUSE: Duration = Duration::from_secs(300);
@@ -27,6 +29,11 @@ pub(super) fn not_served_pause() -> Duration {
 /// After so many failures in a row.
 pub(super) fn pause(failures: u32) -> Duration {
     pause_after(failures, random())
+}
+
+/// By how much clients differ that an outage's end wakes up.
+pub(super) fn spread() -> Duration {
+    LONGEST_SPREAD.mul_f64(random())
 }
 
 /// From the first pause on it doubles; jitter makes it up to twice as long, and nothing makes it longer than the longest.

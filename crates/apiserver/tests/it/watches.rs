@@ -32,6 +32,7 @@ fn names(change: &Change<Pod>) -> (&'static str, Vec<String>) {
         Change::Applied(pod) => ("applied", vec![name(pod)]),
         Change::Deleted(pod) => ("deleted", vec![name(pod)]),
         Change::Broken(error) => ("broken", vec![error.to_string()]),
+        Change::Resumed => ("resumed", Vec::new()),
     }
 }
 
@@ -136,7 +137,7 @@ async fn what_the_server_forgot_is_listed_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_is_told_and_the_set_comes_back_whole() {
+async fn after_an_outage_a_watch_goes_on_where_it_was() {
     let mut scene = Scene::new().await;
     let api = scene.client();
     let mut pods = api.follow_pods("n");
@@ -153,13 +154,51 @@ async fn a_server_that_is_gone_is_told_and_the_set_comes_back_whole() {
     scene.restart().await;
     let server = async {
         let ask = scene.ask().await;
-        assert!(!ask.is_watch());
-        // From a cache that may be behind, but not behind what was told.
+        assert!(ask.is_watch());
         assert_eq!(ask.query("resourceVersion").as_deref(), Some("11"));
-        assert_eq!(ask.query("resourceVersionMatch").as_deref(), Some("NotOlderThan"));
+        ask.watch()
+    };
+    let ((), watching) = join!(expect(&mut pods, "resumed", &[]), server);
+    watching.send("MODIFIED", &pod("b", "12"));
+    expect(&mut pods, "applied", &["b"]).await;
+}
+
+/// Less than the shortest pause of a watch after four failures to connect.
+const PAUSE_AFTER_FOUR: Duration = Duration::from_secs(6);
+
+#[tokio::test]
+async fn the_end_of_an_outage_ends_the_pauses_of_watches() {
+    let mut scene = Scene::new().await;
+    let api = scene.client();
+    let mut pods = api.follow_pods("n");
+    let watching = following(&mut scene, &mut pods).await;
+    scene.stop().await;
+    drop(watching);
+    for _ in 0..4 {
+        let (kind, _) = names(&change(&mut pods).await);
+        assert_eq!(kind, "broken");
+    }
+    scene.restart().await;
+    let server = async {
+        // Another component's call is answered; the watch follows it, and then the list, because the version was dropped.
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+        let answered = async { scene.ask().await.json(&node) };
+        let (answer, ()) = join!(api.node("n"), answered);
+        answer.unwrap();
+        let watching = scene.ask().await.watch();
+        let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+        watching.send("ERROR", &gone);
+        let ask = scene.ask().await;
+        assert!(!ask.is_watch());
+        assert_eq!(ask.query("resourceVersion"), None);
         ask.list("50", &[pod("z", "50")]);
     };
-    let ((), ()) = join!(expect(&mut pods, "all", &["z"]), server);
+    let follow = async {
+        expect(&mut pods, "resumed", &[]).await;
+        expect(&mut pods, "all", &["z"]).await;
+    };
+    let done = tokio::time::timeout(PAUSE_AFTER_FOUR, async { join!(follow, server) });
+    done.await.expect("no pause is left");
 }
 
 #[tokio::test]

@@ -32,14 +32,17 @@ pub const LONGEST_CALL: Duration = Duration::from_secs(100);
 /// A change of a set of objects that is followed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<T> {
-    /// The whole set, at first, after [`Change::Broken`], and whenever the watch could not be resumed: what is not in it is gone.
+    /// The whole set, at first and whenever the watch could not be resumed: what is not in it is gone.
     All(Vec<Arc<T>>),
     /// An object is new or another one than before.
     Applied(Arc<T>),
     /// An object is gone; this is the last that was seen of it.
     Deleted(Arc<T>),
-    /// The set cannot be followed at the moment; what was delivered may be old. Tries go on, and [`Change::All`] follows.
+    /// The set cannot be followed at the moment; what was delivered may be old. Tries go on, and [`Change::Resumed`] or
+    /// [`Change::All`] follows.
     Broken(ApiError),
+    /// The watch goes on after [`Change::Broken`] from the last version that was delivered: the changes since then follow.
+    Resumed,
 }
 
 /// Follows a set of objects for as long as it is polled: it lists, watches, resumes, lists again when the server has dropped the resource version, and notices a connection that died silently. It never ends by itself. Unused fields (`managedFields`) are dropped.

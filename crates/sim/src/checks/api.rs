@@ -123,7 +123,7 @@ impl Checker {
                     self.learn_removal(at, uid);
                 }
             }
-            Change::Broken(_) => {}
+            Change::Broken(_) | Change::Resumed => {}
         }
     }
 
