@@ -1,7 +1,7 @@
-//! What a pod was let in with, while its definition already asks for something else.
+//! The resources that a pod was admitted with, while its spec already asks for others.
 //!
-//! Owns the resources that containers really get. Resizing in place is not there yet: a pod whose resources are changed goes on with
-//! what it has, and says so in a condition. Nothing is written down; after a restart of the agent the pod's own status tells.
+//! Owns the resources that containers really get. Resizing in place is not implemented yet: a pod whose resources are changed keeps
+//! its allocation, and a condition reports it. Nothing is checkpointed; after a restart the allocation is read from the pod's status.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ const LEAST_CPU_MILLIS: i64 = 10;
 const LARGEST_PAGE_BYTES: u64 = 1 << 16;
 
 pub const INFEASIBLE: &str = "Infeasible";
-/// Upstream's word for the event.
+/// The reason of the event, as upstream names it.
 pub const INFEASIBLE_EVENT: &str = "ResizeInfeasible";
 pub const INFEASIBLE_MESSAGE: &str =
     "Resizing a pod in place is not supported yet; it goes on with the resources it was started with";
@@ -35,8 +35,8 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Of a pod that is seen for the first time. Where its status says that it was let in with something else than it asks for now,
-    /// an earlier life of the agent has refused the change.
+    /// The allocation of a pod that is seen for the first time. Where its status shows other resources than its spec, the agent refused
+    /// that resize before it was restarted.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         let spec = pod.spec.as_ref();
@@ -51,7 +51,7 @@ impl Allocation {
         }
     }
 
-    /// The pod with what it was let in with; `None` when it asks for nothing else.
+    /// The pod with the resources that it was admitted with; `None` when its spec asks for the same.
     #[must_use]
     pub fn applied(&self, pod: &Pod) -> Option<Pod> {
         let spec = pod.spec.as_ref()?;
@@ -128,7 +128,7 @@ fn without_overhead(name: &str, total: &ApiQuantity, overhead: Option<&Amounts>)
     ApiQuantity(rest.canonical())
 }
 
-/// What is asked for, with what the status says otherwise. What the status does not say is as it is asked for.
+/// The resources of the spec, overlaid with those that the status shows.
 fn kept(
     asked: Option<ResourceRequirements>,
     allocated: Option<&Amounts>,
@@ -166,7 +166,7 @@ fn kept(
     })
 }
 
-/// Whether the kernel would show one limit for the other: it has no less than a hundredth of a processor, and whole pages.
+/// Whether the kernel shows one limit for the other: CPU limits are at least a hundredth of a processor, memory is in whole pages.
 fn is_same_limit(name: &str, asked: &ApiQuantity, shown: &ApiQuantity) -> bool {
     let (Ok(asked), Ok(shown)) = (Quantity::from_str(&asked.0), Quantity::from_str(&shown.0)) else {
         return false;
@@ -194,7 +194,7 @@ fn same(left: &Amounts, right: &Amounts) -> bool {
     read(left) == read(right)
 }
 
-fn said_before(pod: &Pod) -> Option<&PodCondition> {
+fn reported_before(pod: &Pod) -> Option<&PodCondition> {
     let conditions = pod
         .status
         .as_ref()
@@ -203,16 +203,16 @@ fn said_before(pod: &Pod) -> Option<&PodCondition> {
         .filter(|before| before.reason.as_deref() == Some(INFEASIBLE))
 }
 
-/// Whether the pod's own status says already that this change is not carried out.
+/// Whether the pod's status already reports that the resize is infeasible.
 #[must_use]
-pub fn is_said(pod: &Pod) -> bool {
-    said_before(pod).is_some_and(|before| before.observed_generation == pod.metadata.generation)
+pub fn is_reported(pod: &Pod) -> bool {
+    reported_before(pod).is_some_and(|before| before.observed_generation == pod.metadata.generation)
 }
 
-/// What the status says of a change that is not carried out. One that was said before keeps its time.
+/// The condition of a resize that is not carried out. A condition that was reported before keeps its transition time.
 #[must_use]
 pub fn infeasible(pod: &Pod, now: Timestamp) -> PodCondition {
-    let before = said_before(pod);
+    let before = reported_before(pod);
     let now = jiff::Timestamp::from_nanosecond(i128::from(now.unix_nanos())).map(Time);
     PodCondition {
         type_: RESIZE_PENDING.to_owned(),

@@ -32,13 +32,13 @@ pub enum Bug {
     SandboxFirst,
     /// A container that keeps ending is started again at once.
     BackoffForgotten,
-    /// A pod that runs is ready, whatever its probes say.
+    /// A pod that runs is ready, whatever the results of its probes.
     ReadyTooEarly,
-    /// The status says that no container was ever restarted.
+    /// The status shows a restart count of zero for every container.
     RestartsForgotten,
-    /// A container runs no hook before its stop once all containers of its pod were restarted.
-    FarewellForgotten,
-    /// Static pods have no objects at the API server.
+    /// A container runs no preStop hook once all containers of its pod were restarted.
+    PreStopSkipped,
+    /// Static pods have no mirror pods.
     MirrorsForgotten,
     /// What failed is tried again without a pause.
     RetriedAtOnce,
@@ -63,7 +63,7 @@ impl Bug {
         Self::BackoffForgotten,
         Self::ReadyTooEarly,
         Self::RestartsForgotten,
-        Self::FarewellForgotten,
+        Self::PreStopSkipped,
         Self::MirrorsForgotten,
         Self::RetriedAtOnce,
         Self::NamesKeptUntilSources,

@@ -1,10 +1,10 @@
-//! Which dead containers and sandboxes may go.
+//! Which dead containers and sandboxes the garbage collection removes.
 //!
-//! Owns the choice and its order, oldest first. It removes nothing and does not know logs or directories. Two questions, asked
-//! one after the other: containers first, then, on a fresh look, the sandboxes that have none left.
+//! Owns the choice and its order, oldest first. It removes nothing and does not know logs or directories. The caller asks twice:
+//! first for containers, then, from a fresh list, for sandboxes without containers.
 //!
-//! Unlike upstream, the newest container of a name is never chosen while its pod lives, whatever the limits: the pod's status
-//! and the decision whether it runs again are read from it.
+//! Unlike upstream, the newest container of a name is never chosen while its pod is active, whatever the limits: the pod's status
+//! and the decision whether it restarts are read from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,14 +33,14 @@ impl Default for GarbageLimits {
     }
 }
 
-/// What becomes of a pod, as far as what it leaves behind goes.
+/// What the garbage collection may remove of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodFate {
-    /// It runs, will run, or ends just now.
+    /// The pod runs, will run, or terminates just now.
     Lives,
-    /// It ended for good but is still wanted: its containers are kept to be looked at, unless the node needs the room.
+    /// The pod ended for good and its source still has it: its containers stay for inspection, unless the node is short of disk space.
     Ended,
-    /// Nobody wants it and nothing of it runs: all of it may go.
+    /// No source has the pod and none of its containers runs: all of it may be removed.
     ContentMayGo,
 }
 
@@ -48,15 +48,15 @@ pub enum PodFate {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFates {
     pub known: BTreeMap<PodUid, PodFate>,
-    /// Every source of pods has delivered. Before that, a pod that nobody knows may only not be known yet.
+    /// Every source of pods has delivered. Before that, an unknown pod may still be delivered.
     pub sources_ready: bool,
     /// Sandboxes that the runtime lists as ready, of which nothing runs and whose status it cannot read.
     pub unreadable_sandboxes: BTreeSet<SandboxId>,
-    /// The node needs the room: what ended for good goes too.
+    /// The node is short of disk space: containers of pods that ended for good are removed too.
     pub also_of_ended_pods: bool,
 }
 
-/// What may be taken from a pod.
+/// Which containers of a pod may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     Nothing,
@@ -65,7 +65,7 @@ enum Claim {
 }
 
 impl PodFates {
-    /// Whether everything of a pod may go, also its logs and directories.
+    /// Whether everything of a pod may be removed, also its logs and directories.
     #[must_use]
     pub fn may_content_go(&self, pod: &PodUid) -> bool {
         self.sources_ready
@@ -103,7 +103,7 @@ pub struct FoundContainer {
     pub name: String,
     pub sandbox_id: SandboxId,
     pub state: FoundState,
-    /// Counts the containers of this name, so it tells old from new also after a step of the clock.
+    /// Counts the containers of this name, so that it orders them also after the clock was set back.
     pub attempt: u32,
     pub created_at: Timestamp,
 }
@@ -126,14 +126,14 @@ pub struct FoundSandbox {
 
 /// A container to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DoomedContainer {
+pub struct ContainerRemoval {
     pub id: ContainerId,
     pub pod: PodUid,
-    /// It may run, so it has to be stopped before.
+    /// The container may run, so it is stopped before the removal.
     pub stop_first: bool,
 }
 
-impl From<&FoundContainer> for DoomedContainer {
+impl From<&FoundContainer> for ContainerRemoval {
     fn from(container: &FoundContainer) -> Self {
         Self {
             id: container.id.clone(),
@@ -144,7 +144,7 @@ impl From<&FoundContainer> for DoomedContainer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DoomedSandbox {
+pub struct SandboxRemoval {
     pub id: SandboxId,
     pub pod: PodUid,
 }
@@ -152,19 +152,19 @@ pub struct DoomedSandbox {
 /// Dead containers of one name in one pod, oldest first.
 struct Unit<'c> {
     dead: Vec<&'c FoundContainer>,
-    /// The last of them is the newest of its name, and its pod lives.
+    /// The last of them is the newest of its name, and its pod is active.
     keeps_last: bool,
 }
 
 impl<'c> Unit<'c> {
-    /// Takes the oldest away until so many are left.
+    /// Takes out the oldest until `limit` are left.
     fn shrink(&mut self, limit: usize) -> Vec<&'c FoundContainer> {
         let limit = if self.keeps_last { limit.max(1) } else { limit };
         let surplus = self.dead.len().saturating_sub(limit);
         self.dead.drain(..surplus).collect()
     }
 
-    /// Those that may go when the node has too many.
+    /// Those that may be removed when the node has too many.
     fn spare(&self) -> &[&'c FoundContainer] {
         match self.dead.split_last() {
             Some((_, others)) if self.keeps_last => others,
@@ -175,18 +175,18 @@ impl<'c> Unit<'c> {
 
 /// The containers to remove, in this order.
 #[must_use]
-pub fn doomed_containers(
+pub fn containers_to_remove(
     containers: &[FoundContainer],
     fates: &PodFates,
     limits: &GarbageLimits,
     now: Timestamp,
-) -> Vec<DoomedContainer> {
-    let mut doomed: Vec<&FoundContainer> = Vec::new();
+) -> Vec<ContainerRemoval> {
+    let mut removals: Vec<&FoundContainer> = Vec::new();
     let mut units = Vec::new();
     for (pod, all) in by_unit(containers) {
         let claim = fates.claim(pod);
         let newest = all.last().map(|container| &container.id);
-        // The newest of a pod that lives may be on its way to run.
+        // The newest container of an active pod may be about to start.
         let starting = newest.filter(|_| claim == Claim::BeyondLimits);
         let dead: Vec<&FoundContainer> = all
             .iter()
@@ -196,17 +196,17 @@ pub fn doomed_containers(
         let keeps_last = dead.last().map(|container| &container.id) == newest;
         match claim {
             Claim::Nothing => {}
-            Claim::Everything => doomed.extend(dead),
+            Claim::Everything => removals.extend(dead),
             Claim::BeyondLimits => units.push(Unit { dead, keeps_last }),
         }
     }
     if let Some(limit) = limits.max_per_container {
-        doomed.extend(units.iter_mut().flat_map(|unit| unit.shrink(limit)));
+        removals.extend(units.iter_mut().flat_map(|unit| unit.shrink(limit)));
     }
     if let Some(limit) = limits.max_total {
-        doomed.extend(shrink_all(&mut units, limit));
+        removals.extend(shrink_all(&mut units, limit));
     }
-    doomed.into_iter().map(DoomedContainer::from).collect()
+    removals.into_iter().map(ContainerRemoval::from).collect()
 }
 
 /// All containers of each name of each pod, oldest first.
@@ -233,11 +233,11 @@ fn is_dead(container: &FoundContainer, starting: Option<&ContainerId>) -> bool {
 }
 
 fn is_old(container: &FoundContainer, limits: &GarbageLimits, now: Timestamp) -> bool {
-    // Without a minimum age the clock has no say, so that a step back does not stop the collection for hours.
+    // Without a minimum age the clock is not read, so that a clock that was set back does not stop the collection for hours.
     limits.min_age.is_zero() || container.created_at <= now.minus(limits.min_age)
 }
 
-/// Gives every name an equal share first, and takes the oldest of all then.
+/// Shrinks every name to an equal share first, then takes out the oldest of all.
 fn shrink_all<'c>(units: &mut [Unit<'c>], limit: usize) -> Vec<&'c FoundContainer> {
     let count = |units: &[Unit<'_>]| units.iter().map(|unit| unit.dead.len()).sum::<usize>();
     if count(units) <= limit {
@@ -245,28 +245,28 @@ fn shrink_all<'c>(units: &mut [Unit<'c>], limit: usize) -> Vec<&'c FoundContaine
     }
     let occupied = units.iter().filter(|unit| !unit.dead.is_empty()).count();
     let share = (limit / occupied.max(1)).max(1);
-    let mut doomed: Vec<&FoundContainer> = units.iter_mut().flat_map(|unit| unit.shrink(share)).collect();
+    let mut removals: Vec<&FoundContainer> = units.iter_mut().flat_map(|unit| unit.shrink(share)).collect();
     let surplus = count(units).saturating_sub(limit);
     let mut spare: Vec<&FoundContainer> = units.iter().flat_map(Unit::spare).copied().collect();
     spare.sort_by_key(|container| (container.created_at, &container.id));
-    doomed.extend(spare.into_iter().take(surplus));
-    doomed
+    removals.extend(spare.into_iter().take(surplus));
+    removals
 }
 
 /// The sandboxes to remove, in this order: those that neither are ready nor have a container, and the newest of a pod only when
-/// all of the pod goes. One whose status cannot be read counts as not ready. `containers` are what is left after the containers that had to go.
+/// all of the pod is removed. One whose status cannot be read counts as not ready. `containers` are those left after the first step.
 #[must_use]
-pub fn doomed_sandboxes(
+pub fn sandboxes_to_remove(
     sandboxes: &[FoundSandbox],
     containers: &[FoundContainer],
     fates: &PodFates,
-) -> Vec<DoomedSandbox> {
+) -> Vec<SandboxRemoval> {
     let occupied: BTreeSet<&SandboxId> = containers.iter().map(|container| &container.sandbox_id).collect();
     let mut by_pod: BTreeMap<&PodUid, Vec<&FoundSandbox>> = BTreeMap::new();
     for sandbox in sandboxes {
         by_pod.entry(&sandbox.pod).or_default().push(sandbox);
     }
-    let mut doomed = Vec::new();
+    let mut removals = Vec::new();
     for (pod, mut all) in by_pod {
         all.sort_by_key(|sandbox| (sandbox.attempt, sandbox.created_at, &sandbox.id));
         let candidates = match fates.claim(pod) {
@@ -279,12 +279,12 @@ pub fn doomed_sandboxes(
             .take(candidates)
             .filter(|sandbox| !sandbox.is_ready || fates.unreadable_sandboxes.contains(&sandbox.id))
             .filter(|sandbox| !occupied.contains(&sandbox.id));
-        doomed.extend(gone.map(|sandbox| DoomedSandbox {
+        removals.extend(gone.map(|sandbox| SandboxRemoval {
             id: sandbox.id.clone(),
             pod: pod.clone(),
         }));
     }
-    doomed
+    removals
 }
 
 #[cfg(test)]

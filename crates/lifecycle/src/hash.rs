@@ -1,7 +1,7 @@
-//! The hash that tells whether a container's definition changed.
+//! The hash that shows whether a container's definition changed.
 //!
-//! Owns upstream's recipe: it is written onto every container, so another one would restart every container when a node
-//! changes its agent. It covers the name and the image only.
+//! Owns upstream's algorithm. Every container carries its hash as an annotation, so another algorithm would restart every container
+//! when a node changes between rubelet and upstream's kubelet. It covers the name and the image only.
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer};
 use rubelet_model::go_json;
@@ -9,7 +9,7 @@ use rubelet_model::go_json;
 const FNV_32_OFFSET: u32 = 0x811c_9dc5;
 const FNV_32_PRIME: u32 = 0x0100_0193;
 
-/// The hash of a container's name and image, as [`hash_text`] writes it onto the container.
+/// The hash of a container's name and image; [`hash_text`] is its form in the annotation.
 #[must_use]
 pub fn container_hash(container: &Container) -> u64 {
     name_and_image_hash(&container.name, container.image.as_deref().unwrap_or_default())

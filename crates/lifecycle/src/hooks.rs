@@ -1,6 +1,6 @@
-//! Lifecycle hooks: what one does, in which form it is written onto a container, and what is said when it fails.
+//! Lifecycle hooks: what one does, its form in a container's annotation, and the messages of its failures.
 //!
-//! Owns the reading of handlers and the words. Running a hook belongs to whoever executes a start or a stop.
+//! Owns the reading of handlers and the messages. The executor of a start or a stop runs the hook.
 
 use std::fmt::{self, Write};
 
@@ -17,10 +17,10 @@ use crate::plan::pod_text;
 
 /// The reason that a container waits with after its postStart hook failed.
 pub const POST_START_ERROR: &str = "PostStartHookError";
-/// The event's reason, and the word that the container is killed with.
+/// The reason of the event, and of the container's kill.
 pub const FAILED_POST_START: &str = "FailedPostStartHook";
 pub const FAILED_PRE_STOP: &str = "FailedPreStopHook";
-/// The event of a hook that spoke HTTPS to a server of plain HTTP and was answered at the second try.
+/// The event of a hook whose HTTPS request met a plain HTTP server and succeeded when it was repeated over HTTP.
 pub const HTTP_FALLBACK: &str = "LifecycleHTTPFallback";
 
 /// What a hook does.
@@ -33,7 +33,7 @@ pub enum Hook {
     Sleep {
         seconds: i64,
     },
-    /// It says nothing that can be done, and fails whenever it should be.
+    /// The handler has no valid action; running it fails.
     Invalid {
         why: String,
     },
@@ -47,7 +47,7 @@ pub struct HttpHook {
     pub ports: Vec<ContainerPort>,
 }
 
-/// Texts and whole numbers only, though their types do not say so.
+/// The fields hold texts and whole numbers only, but the API's types do not implement `Eq`.
 impl Eq for HttpHook {}
 
 impl fmt::Debug for HttpHook {
@@ -83,7 +83,7 @@ impl Hook {
         }
     }
 
-    /// What the container's status says when the hook failed, as long as a message may be.
+    /// The message in the container's status when the hook failed, cut to the limit of messages.
     #[must_use]
     pub fn failure(&self, pod: &Pod, container: &str, error: &str, output: &str) -> String {
         let place = format!("for Container {container:?} in Pod {:?}", pod_text(pod));
@@ -115,8 +115,8 @@ pub fn post_start(container: &Container) -> Option<Hook> {
     ))
 }
 
-/// The hook that runs before the container is stopped: the pod's definition knows it, or else what was written onto the
-/// container when it was created.
+/// The hook that runs before the container is stopped: from the pod's definition, else from the annotation that the container got
+/// when it was created.
 #[must_use]
 pub fn pre_stop(definition: Option<&Container>, seen: &ContainerObservation) -> Option<Hook> {
     if let Some(container) = definition {
@@ -126,7 +126,7 @@ pub fn pre_stop(definition: Option<&Container>, seen: &ContainerObservation) -> 
             container.ports.as_deref().unwrap_or_default(),
         ));
     }
-    // What cannot be read is nobody's order.
+    // An annotation that cannot be read counts as no hook.
     let handler: LifecycleHandler = serde_json::from_str(seen.recorded.pre_stop_handler.as_ref()?).ok()?;
     let ports: Vec<ContainerPort> = seen
         .recorded
@@ -137,7 +137,7 @@ pub fn pre_stop(definition: Option<&Container>, seen: &ContainerObservation) -> 
     Some(Hook::read(&handler, &ports))
 }
 
-/// A handler as it is written onto a container, with its fields in upstream's order and empty ones left out.
+/// A handler as a container's annotation has it, with its fields in upstream's order and empty ones left out.
 #[must_use]
 pub fn handler_text(handler: &LifecycleHandler) -> String {
     let json = |text: &str| Value::from(text).to_string();

@@ -1,5 +1,5 @@
-//! Which files of a container's log go, which are compressed, what the next one is called, and in which order they were
-//! written.
+//! Which rotated files of a container's log are removed and which compressed, the name of the next one, and the order in which
+//! they were written.
 //!
 //! Pure: names in, names out. Names are upstream's, `<log>.<UTC time>[.gz]`; a second that has its file already gets a number
 //! (`20260101-120000.0001`), so that the order of names is the order of time also when a log is rotated several times a
@@ -11,14 +11,14 @@ const COMPRESSED: &str = ".gz";
 const UNFINISHED: &str = ".tmp";
 const LAST_NUMBER: u32 = 9999;
 
-/// Why a file goes.
+/// Why a file is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// Its compression was killed half-way.
     Unfinished,
     /// Its compressed form is there.
     Compressed,
-    /// There are newer ones enough.
+    /// Enough newer files exist.
     Excess,
 }
 
@@ -35,7 +35,7 @@ pub struct LogNames<'a> {
     pub log: &'a str,
     /// The names of the files in its directory, whatever they are.
     pub present: &'a [String],
-    /// The file that is being compressed just now, by whoever asks.
+    /// The file that the caller is compressing just now.
     pub compressing: Option<&'a str>,
 }
 
@@ -43,7 +43,7 @@ pub struct LogNames<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotatedLog<'a> {
     pub name: &'a str,
-    /// What follows the log's name, without the end that says that it is compressed. The order of stems is that of time.
+    /// What follows the log's name, without the suffix of compressed files. The order of stems is that of time.
     pub stem: &'a str,
     pub is_compressed: bool,
 }
@@ -110,7 +110,7 @@ impl<'a> LogNames<'a> {
         })
     }
 
-    /// What a killed process has left.
+    /// The files that a killed process left behind.
     #[must_use]
     pub fn plan_leftovers(&self) -> Vec<Removal> {
         let is_own = |name: &str| {
@@ -135,8 +135,8 @@ impl<'a> LogNames<'a> {
         self.present.iter().filter_map(removal).collect()
     }
 
-    /// What goes before a log is rotated away, oldest first: with the new file and the one that is rotated now there may be
-    /// `max_files`.
+    /// The files to remove before a rotation, oldest first, so that together with the new log and the one that is rotated now there are
+    /// at most `max_files`.
     #[must_use]
     pub fn plan_room(&self, max_files: usize) -> Vec<Removal> {
         let rotated = self.rotated();
@@ -160,7 +160,7 @@ impl<'a> LogNames<'a> {
         format!("{}.{stem}", self.log)
     }
 
-    /// The file that gets the log's name back where the log is missing and nobody makes a new one.
+    /// The file that gets the log's name back where the log is missing and the runtime has not created a new one.
     #[must_use]
     pub fn plan_restoration(&self) -> Option<String> {
         if self.present.iter().any(|name| name == self.log) {

@@ -125,7 +125,7 @@ fn addresses(network: &v1::PodSandboxNetworkStatus) -> Vec<String> {
 pub fn observe_container(sandbox_id: &SandboxId, status: &v1::ContainerStatus) -> ContainerObservation {
     let annotations = &status.annotations;
     let image = status.image.clone().unwrap_or_default();
-    // Runtimes older than the field say the reference only.
+    // Runtimes older than the field report the reference only.
     let image_id = if status.image_id.is_empty() {
         &status.image_ref
     } else {

@@ -1,7 +1,6 @@
 //! How long a container may take to stop, and which containers it waits for.
 //!
-//! Owns the arithmetic of grace periods and the order of sidecars. Running hooks and sending signals belongs to whoever
-//! executes a stop.
+//! Owns the arithmetic of grace periods and the order of sidecars. The executor of a stop runs hooks and calls the runtime.
 
 use std::collections::BTreeSet;
 
@@ -101,7 +100,7 @@ fn asked_grace_seconds(
         .as_ref()
         .and_then(|spec| spec.termination_grace_period_seconds);
     let Some(of_pod) = of_pod else {
-        // The pod says nothing; what was recorded at creation is the next best.
+        // The pod has no grace period of its own; the one recorded when the container was created applies.
         return container
             .recorded
             .termination_grace_period_seconds
@@ -145,7 +144,7 @@ pub fn waits_for(pod: &Pod, name: &str, running: &BTreeSet<&str>) -> Vec<String>
     let Some(position) = sidecars.iter().position(|sidecar| sidecar.name == name) else {
         return Vec::new();
     };
-    // A dead sidecar passes the turn on: the next one that runs is what counts.
+    // A sidecar that does not run is skipped: the next one that runs counts.
     let next = sidecars[position + 1..]
         .iter()
         .find(|sidecar| running.contains(sidecar.name.as_str()));
@@ -167,7 +166,7 @@ pub fn stop_container(
 ) -> ContainerStop {
     let grace_seconds = grace_seconds(pod, container, cause, requested_seconds);
     let spec = container_of(pod, &container.name);
-    let is_forgotten = is_on(Bug::FarewellForgotten)
+    let is_forgotten = is_on(Bug::PreStopSkipped)
         && container.restart_count > 0
         && pod.spec.as_ref().is_some_and(all_containers_could_restart);
     ContainerStop {
@@ -200,7 +199,7 @@ pub fn stop_pod(pod: &Pod, observation: &PodObservation, requested_seconds: Opti
     }
 }
 
-/// A pod that only the runtime knows.
+/// Stops an orphan, a pod that only the runtime knows.
 #[must_use]
 pub fn stop_orphan(observation: &PodObservation, requested_seconds: Option<i64>) -> PodStop {
     let containers = observation

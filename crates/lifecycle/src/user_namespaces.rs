@@ -1,7 +1,7 @@
 //! Which range of the node's user ids a pod with a user namespace of its own gets.
 //!
-//! Owns the arithmetic of ranges, who has which, and the form of the record on disk. Reading and writing the records belongs to
-//! whoever runs pods; the records are the truth, and what is here follows them.
+//! Owns the arithmetic of ranges, which pod has which range, and the form of the record on disk. The caller reads and writes the
+//! records; the records are authoritative, and this table follows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// The record's name in the pod's directory.
 pub const RECORD_NAME: &str = "userns";
-/// Ids of one pod unless the configuration says otherwise; always a multiple of it.
+/// Ids of one pod where the configuration sets no number; a configured number is a multiple of it.
 pub const DEFAULT_IDS_PER_POD: u32 = 65536;
 
 /// The ids that may be given to pods.
@@ -39,14 +39,14 @@ pub enum RangeError {
         ids_per_pod: u32,
         max_pods: u32,
     },
-    #[error("getsubids: one line of four words was expected, not {0:?}")]
+    #[error("getsubids: one line of four fields was expected, not {0:?}")]
     Output(String),
     #[error("getsubids: ids of users {users:?} and of groups {groups:?} differ")]
     UsersAndGroups { users: String, groups: String },
 }
 
 impl IdRange {
-    /// Every id but the node's own, on a node where nothing is said about it.
+    /// Every id but the node's own, on a node without subordinate ids for the kubelet.
     #[must_use]
     pub fn whole(ids_per_pod: u32) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl IdRange {
         }
     }
 
-    /// From what `getsubids` says of users and of groups.
+    /// From the output of `getsubids` for users and for groups.
     pub fn from_subordinate_ids(users: &str, groups: &str) -> Result<Self, RangeError> {
         if users != groups {
             return Err(RangeError::UsersAndGroups {
@@ -68,8 +68,8 @@ impl IdRange {
         let [line] = lines.as_slice() else {
             return Err(bad());
         };
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, _, first, length] = words.as_slice() else {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, _, first, length] = fields.as_slice() else {
             return Err(bad());
         };
         let number = |text: &str| {
@@ -172,7 +172,7 @@ impl Record {
         Ok(record)
     }
 
-    /// What the runtime has given a sandbox, as a record; nothing when that is not one.
+    /// The record of the mapping that the runtime reports for a sandbox; `None` when that is not a valid one.
     #[must_use]
     pub fn of_runtime(options: &UserNamespace) -> Option<Self> {
         let mappings = |all: &[IdMapping]| {
@@ -191,7 +191,7 @@ impl Record {
         (is_own && Self::read(record.text().as_bytes()).is_ok()).then_some(record)
     }
 
-    /// What the runtime is told.
+    /// The mapping as a CRI message.
     #[must_use]
     pub fn namespace(&self) -> UserNamespace {
         let mappings = |all: &[Mapping]| {
@@ -210,7 +210,7 @@ impl Record {
     }
 }
 
-/// Who has which range. Ranges are counted in blocks of `ids_per_pod`.
+/// Which pod has which range. Ranges are counted in blocks of `ids_per_pod`.
 #[derive(Clone, Debug)]
 pub struct UserNamespaces {
     ids_per_pod: u32,
@@ -263,7 +263,7 @@ impl UserNamespaces {
         Record::of(block.wrapping_mul(self.ids_per_pod), self.ids_per_pod)
     }
 
-    /// The pod's range, or a free one, looked for from a place that is as good as any; `None` when all are in use.
+    /// The pod's range, or the first free one from the random position `from`; `None` when all are in use.
     pub fn allocate(&mut self, uid: &PodUid, from: u64) -> Option<Record> {
         if let Some(block) = self.by_pod.get(uid) {
             return Some(self.record(*block));
@@ -319,14 +319,14 @@ impl UserNamespaces {
         Ok(())
     }
 
-    /// The pod's record is gone: somebody else may have its range.
+    /// The pod's record is gone: its range is free for another pod.
     pub fn release(&mut self, uid: &PodUid) {
         if let Some(block) = self.by_pod.remove(uid) {
             self.used.remove(&block);
         }
     }
 
-    /// Whoever has a range.
+    /// The pods that have a range.
     pub fn pods(&self) -> impl Iterator<Item = &PodUid> {
         self.by_pod.keys()
     }

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::StreamExt;
 use rubelet_lifecycle::configuration::labels;
 use rubelet_lifecycle::garbage::{
-    DoomedSandbox, FoundContainer, FoundSandbox, FoundState, GarbageLimits, PodFate, PodFates,
-    doomed_containers, doomed_sandboxes,
+    FoundContainer, FoundSandbox, FoundState, GarbageLimits, PodFate, PodFates, SandboxRemoval,
+    containers_to_remove, sandboxes_to_remove,
 };
 use rubelet_lifecycle::observe::pod_uid_of;
 use rubelet_model::observation::{ContainerId, PodUid, SandboxId};
@@ -276,7 +276,7 @@ impl GarbageCollector {
             GarbageScope::DeadContainers(uid) => (Arc::new(living(uid)), self.limits_of_the_living()),
         };
         let now = self.ports.clock.now();
-        let doomed = doomed_containers(&found.containers(), &fates, &limits, now);
+        let doomed = containers_to_remove(&found.containers(), &fates, &limits, now);
         let by_pod = grouped(doomed, |one| one.pod.clone());
         let outcomes = self
             .for_each_pod(by_pod, report, async |one| {
@@ -311,7 +311,7 @@ impl GarbageCollector {
             containers: self.list_containers(scope).await?,
             sandboxes,
         };
-        let doomed = doomed_sandboxes(&found.sandboxes, &found.containers(), &view());
+        let doomed = sandboxes_to_remove(&found.sandboxes, &found.containers(), &view());
         let by_pod = grouped(doomed, |one| one.pod.clone());
         let outcomes = self
             .for_each_pod(by_pod, report, async |one| {
@@ -381,7 +381,7 @@ impl GarbageCollector {
     }
 
     /// One that could not be removed is tried again with growing gaps, and has its last problem in between.
-    async fn try_to_remove_sandbox(&self, doomed: &DoomedSandbox) -> Result<(), GarbageError> {
+    async fn try_to_remove_sandbox(&self, doomed: &SandboxRemoval) -> Result<(), GarbageError> {
         let clock = self.ports.clock.as_ref();
         if let Some(problem) = self.stuck.not_yet(&doomed.id, clock.moment()) {
             return Err(problem);

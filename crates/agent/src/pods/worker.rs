@@ -5,7 +5,7 @@
 use std::sync::{Arc, PoisonError};
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use rubelet_lifecycle::allocation::{Allocation, infeasible, is_said};
+use rubelet_lifecycle::allocation::{Allocation, infeasible, is_reported};
 use rubelet_lifecycle::pod_state::{ActiveDeadline, PodState, active_deadline};
 use rubelet_lifecycle::status::{Eviction, is_api_pod};
 use rubelet_model::Timestamp;
@@ -124,7 +124,7 @@ impl Worker {
             return false;
         }
         self.resize = Some(infeasible(pod, now));
-        !is_said(pod)
+        !is_reported(pod)
     }
 
     /// What the pod's files are made from has changed: a job that waits for something else brings them up to date meanwhile.

@@ -51,7 +51,7 @@ pub struct ContainerInputs {
     pub has_exclusive_cpus: bool,
     /// The container whose processes an ephemeral container joins.
     pub target_container_id: Option<String>,
-    /// The pod's range of ids when it has users of its own.
+    /// The pod's range of ids when it has a user namespace.
     pub own_users: Option<UserNamespace>,
     /// What `fileKeyRef` variables are taken from.
     pub env_files: EnvFiles,
@@ -130,7 +130,7 @@ pub fn container_config(
     })
 }
 
-/// Zero is the runtime's default: what the image says.
+/// Zero is the runtime's default: the image's stop signal.
 fn stop_signal(container: &Container, node: &NodeConfiguration) -> i32 {
     let wanted = container
         .lifecycle

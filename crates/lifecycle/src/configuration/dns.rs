@@ -1,6 +1,6 @@
 //! A pod's DNS: which servers, search domains and options it gets.
 //!
-//! Owns the policies, the merge with `dnsConfig` and the limits. Warnings are data; whoever has an event recorder says them.
+//! Owns the policies, the merge with `dnsConfig` and the limits. Warnings are data; the caller records them as events.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ pub const MAX_SEARCH_LINE_LENGTH: usize = 2048;
 pub const MAX_SEARCH_LENGTH: usize = 253;
 const CLUSTER_OPTIONS: &str = "ndots:5";
 
-/// What a person should hear about a pod's DNS.
+/// What the pod's events warn of about its DNS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DnsWarning {
     /// The policy asks for the cluster's DNS, and the node knows none.
@@ -62,7 +62,7 @@ impl DnsWarning {
     }
 }
 
-/// The settings, and what was wrong on the way.
+/// The settings, and the warnings about them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dns {
     pub config: DnsConfig,

@@ -1,6 +1,6 @@
 //! Variables from a file: `NAME='value'` lines as a shell reads them, and nothing more of a shell.
 //!
-//! Owns the syntax, which is upstream's. Where the file is and who reads it is decided elsewhere.
+//! Owns the syntax, which is upstream's. The caller finds and reads the file.
 
 /// Larger files are not read.
 pub const LIMIT_BYTES: u64 = 1 << 20;
@@ -23,7 +23,7 @@ pub enum EnvFileError {
     NotClosed(usize),
     #[error("line {0} is longer than {MAX_LINE_BYTES} bytes")]
     TooLong(usize),
-    #[error("the file is no text")]
+    #[error("the file is not UTF-8 text")]
     NotText,
 }
 

@@ -73,7 +73,7 @@ fn truncated(name: &str, field: &'static str) -> Result<String, ConfigurationErr
     Ok(short.to_owned())
 }
 
-/// What the kernel in the pod is told; empty on the host's network.
+/// The hostname that the runtime sets in the pod's UTS namespace; empty on the host's network.
 pub fn kernel_hostname(spec: &PodSpec, hostname: &Hostname) -> Result<String, ConfigurationError> {
     if spec.host_network == Some(true) {
         return Ok(String::new());

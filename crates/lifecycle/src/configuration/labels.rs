@@ -35,7 +35,7 @@ fn pod_identity(pod: &Pod) -> [(String, String); 3] {
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
-/// The sandbox's labels: the pod's own, and who the pod is.
+/// The sandbox's labels: the pod's own, and the pod's identity.
 pub fn sandbox_labels(pod: &Pod) -> Texts {
     let mut labels = pod.metadata.labels.clone().unwrap_or_default();
     labels.extend(pod_identity(pod));

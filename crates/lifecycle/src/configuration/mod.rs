@@ -1,8 +1,8 @@
-//! What the runtime is told: the configuration of sandboxes and containers, as CRI messages.
+//! The configuration of sandboxes and containers for the runtime, as CRI messages.
 //!
-//! Owns the way from (pod, node, what is known of the image and the sandbox) to messages and file contents. It must not
-//! touch files, images or the runtime: whatever comes from there is an argument. What it cannot honour yet is named by
-//! `unsupported`, never dropped.
+//! Owns the translation of (pod, node, what is known of the image and the sandbox) into messages and file contents. It must not
+//! touch files, images or the runtime: what comes from there is an argument. `unsupported` names every field that rubelet cannot
+//! honour yet; none is dropped silently.
 
 pub mod container;
 pub mod dns;

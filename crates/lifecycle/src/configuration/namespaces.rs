@@ -1,12 +1,12 @@
-//! Which kernel namespaces a pod shares with whom.
+//! Which kernel namespaces a pod shares with the host or among its containers.
 //!
 //! Owns the modes of network, PID, IPC and user namespaces.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use rubelet_wire::cri::v1::{NamespaceMode, NamespaceOption, UserNamespace};
 
-/// The pod's namespaces; containers get the same, but for the target of an ephemeral container. `own_users` is the pod's
-/// range of ids when it has users of its own.
+/// The pod's namespaces; containers get the same, except an ephemeral container with a target. `own_users` is the pod's range of
+/// ids when it has a user namespace.
 pub fn namespace_options(spec: &PodSpec, own_users: Option<&UserNamespace>) -> NamespaceOption {
     let shared = |with_host: Option<bool>| {
         if with_host == Some(true) {
@@ -35,7 +35,7 @@ pub fn namespace_options(spec: &PodSpec, own_users: Option<&UserNamespace>) -> N
     }
 }
 
-/// Whether the pod wants users of its own.
+/// Whether the pod asks for a user namespace (`hostUsers: false`).
 #[must_use]
 pub fn has_own_users(spec: &PodSpec) -> bool {
     spec.host_users == Some(false)

@@ -18,7 +18,7 @@ pub struct NodeConfiguration {
     pub cluster_dns: Vec<IpAddr>,
     /// The node's resolver file, which is read for every sandbox; `None` when the setting is empty.
     pub resolver_file: Option<PathBuf>,
-    /// `--node-ip`: which family of addresses comes first. The addresses that pods are told come from elsewhere.
+    /// `--node-ip`: which family of addresses comes first. The addresses that pods see are in the inputs of each configuration.
     pub node_ips: Vec<IpAddr>,
     pub cgroup_root: String,
     pub cgroups_per_qos: bool,
@@ -38,7 +38,7 @@ pub struct NodeConfiguration {
 }
 
 impl NodeConfiguration {
-    /// From the settings; what the machine says is filled in by the caller.
+    /// From the settings; the caller fills in the facts of the machine.
     pub fn new(settings: &Settings, root_dir: &str, facts: NodeFacts) -> Self {
         let configuration = settings.configuration();
         let sysctls = settings.gates().enabled(Gate::DefaultPodSysctls);
@@ -75,7 +75,7 @@ impl NodeConfiguration {
     }
 }
 
-/// Why the runtime cannot be told what the pod wants. All of them are the pod's fault: trying again does not help.
+/// Why no configuration can be made of the pod. The cause is always in the pod: trying again does not help.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigurationError {
     #[error("the pod has no spec")]

@@ -1,7 +1,7 @@
 //! Variables that are taken from ConfigMaps and Secrets.
 //!
-//! Owns which objects a container's environment needs and what is taken out of them. The objects come in as data; who reads them and
-//! how the variables are put together with the others is decided elsewhere. Values are bytes: a Secret's need not be text. Only
+//! Owns which objects a container's environment needs and what is taken out of them. The caller reads the objects;
+//! `environment` puts the variables together with the others. Values are bytes: a Secret's need not be text. Only
 //! `data` counts, never `binaryData`. No error and no `Debug` carries a value.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,17 +27,17 @@ impl EnvReferences {
     }
 }
 
-/// Why an object could not be had, in the words of whoever asked for it.
+/// Why an object could not be read, with the message of the API client.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ObjectProblem {
-    /// There is none: an optional reference passes over it.
+    /// The object does not exist; an optional reference skips it.
     #[error("{0}")]
     NotFound(String),
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// The objects by name, or why they cannot be had. A name that is not in it was never asked for: there is no API server.
+/// The objects by name, or why they cannot be read. A name that is not in it was never requested: there is no API server.
 #[derive(Clone, Default, PartialEq)]
 pub struct EnvObjects {
     pub config_maps: BTreeMap<String, Result<Arc<ConfigMap>, ObjectProblem>>,
@@ -54,7 +54,7 @@ impl fmt::Debug for EnvObjects {
     }
 }
 
-/// Why a variable cannot be had. The words are what the container's waiting message says.
+/// Why a variable has no value. The text becomes the message of the container's waiting state.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ObjectVariableError {
     #[error("couldn't get {kind} {namespace}/{name}, there is no API server")]
@@ -115,7 +115,7 @@ pub fn references(env_from: &[EnvFromSource], env: &[EnvVar]) -> EnvReferences {
 }
 
 /// The variables of `envFrom`, in the order in which they apply: a later one of the same name wins, and `env` wins over all.
-/// Every key is a name: what the runtime cannot use it refuses itself.
+/// Every key becomes a variable; the runtime refuses names that it cannot use.
 pub fn env_from(
     container: &Container,
     namespace: &str,
@@ -191,7 +191,7 @@ pub fn secret_value(
     keyed(&SECRETS, value, key, namespace, name, *optional)
 }
 
-/// How upstream's messages call an object when it is asked for and when a key of it is.
+/// How upstream's messages name a kind of object, for a missing object and for a missing key.
 struct Kind {
     asked: &'static str,
     keyed: &'static str,

@@ -1,6 +1,6 @@
 //! Seccomp and AppArmor profiles of containers.
 //!
-//! Owns which profile applies and how it is told to the runtime. Whether the machine has it is decided at admission.
+//! Owns which profile applies and its form in CRI messages. Admission checks whether the machine has it.
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SeccompProfile};
 use rubelet_model::pod::APP_ARMOR_ANNOTATION_PREFIX;

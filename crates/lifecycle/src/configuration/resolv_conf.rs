@@ -4,7 +4,7 @@
 
 use super::dns::{MAX_SEARCH_LENGTH, MAX_SEARCH_LINE_LENGTH, MAX_SEARCHES};
 
-/// The reason of the event that tells a [`ResolvConfWarning`].
+/// The reason of the event for a [`ResolvConfWarning`].
 pub const WARNING_REASON: &str = "CheckLimitsForResolvConf";
 /// More than this is not read.
 pub const MAX_LENGTH_BYTES: usize = 10 << 20;
@@ -25,7 +25,7 @@ pub enum ResolvConfError {
     TooLong { length: usize },
 }
 
-/// What is too much about the node's own file; pods still get what fits.
+/// A limit that the node's own file exceeds; pods still get what fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolvConfWarning {
     Searches { count: usize, limit: usize },

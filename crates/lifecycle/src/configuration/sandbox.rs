@@ -1,6 +1,6 @@
 //! The configuration of a pod's sandbox.
 //!
-//! Owns `PodSandboxConfig`. Creating the log directory and choosing a runtime handler belong to whoever runs it.
+//! Owns `PodSandboxConfig`. The caller creates the log directory and chooses the runtime handler.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, SecurityContext};
 use rubelet_model::pod::{name_of, namespace_of, uid_text};
@@ -32,13 +32,13 @@ pub struct SandboxInputs {
     /// From volumes.
     pub extra_groups: Vec<i64>,
     pub has_exclusive_cpus: bool,
-    /// The pod's range of ids when it has users of its own.
+    /// The pod's range of ids when it has a user namespace.
     pub own_users: Option<UserNamespace>,
     /// What is in the node's resolver file, if it has one.
     pub resolver: Option<ResolvConf>,
 }
 
-/// The configuration, and what a person should hear about it.
+/// The configuration, and the warnings that the pod's events show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sandbox {
     pub config: PodSandboxConfig,

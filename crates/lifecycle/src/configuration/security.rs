@@ -1,4 +1,4 @@
-//! A container's security context: the pod's and the container's wishes as the runtime is told.
+//! A container's security context for the runtime, from the container's and the pod's fields.
 //!
 //! Owns precedence, the check of `runAsNonRoot`, and the masked paths.
 
@@ -44,7 +44,7 @@ pub enum ImageUser {
 }
 
 impl Default for ImageUser {
-    /// An image that says nothing runs as root.
+    /// An image without a user runs as root.
     fn default() -> Self {
         Self::Id(0)
     }
@@ -74,7 +74,7 @@ pub fn check_non_root(pod: &Pod, container: &Container, user: &ImageUser) -> Res
     if context.run_as_non_root != Some(true) {
         return Ok(());
     }
-    // People search for upstream's words.
+    // The texts are upstream's: users search for them.
     let problem = match (context.run_as_user, user) {
         (Some(0), _) => "container's runAsUser breaks non-root policy".to_owned(),
         (None, ImageUser::Name(name)) => format!(
@@ -113,7 +113,7 @@ pub(super) fn groups_policy(context: &PodSecurityContext) -> Result<i32, Configu
     Ok(policy.into())
 }
 
-/// What the runtime is told.
+/// The security context as a CRI message.
 pub fn container_security_context(
     pod: &Pod,
     container: &Container,

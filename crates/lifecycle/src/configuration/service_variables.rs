@@ -1,15 +1,15 @@
-//! Variables that tell a container where the services are.
+//! Environment variables with the addresses of Services (`REDIS_SERVICE_HOST`).
 //!
-//! Owns which services count and what their variables are called. They fill gaps only: the container's own variables win, which is
-//! decided where the environment is put together.
+//! Owns which Services count and the names of their variables. The container's own variables win over these; `environment` applies
+//! that order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 
-/// The namespace and name of the service that every pod is told about.
-const EVERYBODYS: (&str, &str) = ("default", "kubernetes");
+/// The namespace and name of the API server's Service, whose variables every pod gets.
+const API_SERVER_SERVICE: (&str, &str) = ("default", "kubernetes");
 
 /// The variables of the services that a pod of the namespace sees: all of its own namespace when it wants links, and always the API
 /// server's. Of two services that lead to the same variable the one whose name sorts last is taken.
@@ -23,8 +23,8 @@ pub fn service_variables(
     for service in services {
         let own_namespace = service.metadata.namespace.as_deref().unwrap_or_default();
         let name = service.metadata.name.as_deref().unwrap_or_default();
-        let is_everybodys = (own_namespace, name) == EVERYBODYS;
-        if is_everybodys {
+        let is_api_servers = (own_namespace, name) == API_SERVER_SERVICE;
+        if is_api_servers {
             // A service of the same name in the pod's own namespace wins.
             seen.entry(name).or_insert(service);
         } else if own_namespace == namespace && has_service_links && cluster_ip(service).is_some() {
@@ -38,7 +38,7 @@ pub fn service_variables(
     variables
 }
 
-/// A service without an address of its own (headless, or only a name elsewhere) has no variables.
+/// A service without an address of its own (headless, or `ExternalName`) has no variables.
 fn cluster_ip(service: &Service) -> Option<&str> {
     let address = service.spec.as_ref()?.cluster_ip.as_deref()?;
     (!address.is_empty() && address != "None").then_some(address)

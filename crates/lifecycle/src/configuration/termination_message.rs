@@ -1,18 +1,18 @@
-//! What a container left behind as its last words.
+//! A container's termination message.
 //!
-//! Owns the limits, the choice between file and log, and the sharing of a pod's total. Reading files is the caller's part.
+//! Owns the limits, the choice between message file and log, and the division of a pod's total. The caller reads the files.
 
 use std::borrow::Cow;
 
-/// Of the message file, its end.
+/// The message is this much of the end of the message file.
 pub const MAX_FILE_BYTES: usize = 4096;
-/// Of the log, its end.
+/// The message is this much of the end of the log.
 pub const MAX_LOG_BYTES: usize = 2048;
 pub const MAX_LOG_LINES: usize = 80;
 /// Over all containers of a pod.
 pub const MAX_POD_BYTES: usize = 12_288;
 const FALLBACK: &str = "FallbackToLogsOnError";
-/// The runtime could not start it, so there is no log.
+/// The reason of a container that the runtime could not start, so that there is no log.
 const CANNOT_RUN: &str = "ContainerCannotRun";
 
 /// What is known of the message file.
@@ -36,12 +36,12 @@ pub enum Source {
     Log,
 }
 
-/// Whether the log may stand in for an empty message.
+/// Whether the end of the log is used where the message is empty.
 pub fn falls_back_to_log(policy: &str, exit_code: i32, reason: &str) -> bool {
     policy == FALLBACK && exit_code != 0 && reason != CANNOT_RUN
 }
 
-/// The message of the file, or the advice to look at the log.
+/// The message of the file, or [`Source::Log`].
 pub fn message_of_file(file: &MessageFile<'_>, falls_back: bool) -> Source {
     match file {
         MessageFile::Content(bytes) if !bytes.is_empty() => {
@@ -60,7 +60,7 @@ pub fn message_of_log(log: &[u8]) -> String {
     text(end_of(&last_records(log).0, MAX_LOG_BYTES))
 }
 
-/// The same from the log's end, which begins anywhere in a line. `None`: what precedes it is needed too.
+/// The same from the end of a log, which may begin within a line. `None`: more of the log is needed.
 pub fn message_of_log_end(end: &[u8]) -> Option<String> {
     let line_begin = end.iter().position(|byte| *byte == b'\n')? + 1;
     let (content, line_count) = last_records(&end[line_begin..]);
@@ -68,7 +68,7 @@ pub fn message_of_log_end(end: &[u8]) -> Option<String> {
     is_enough.then(|| text(end_of(&content, MAX_LOG_BYTES)))
 }
 
-/// The same when nothing before it can be had: the line that it begins in may be longer than anybody reads.
+/// The same when no more of the log is read: the line that `end` begins in may be longer than the limit of reading.
 pub fn message_of_cut_log(end: &[u8]) -> String {
     let first_line_end = end.iter().position(|byte| *byte == b'\n').unwrap_or(end.len());
     let (first_line, rest) = end.split_at(first_line_end);
@@ -78,7 +78,7 @@ pub fn message_of_cut_log(end: &[u8]) -> String {
     text(end_of(&content, MAX_LOG_BYTES))
 }
 
-/// What the last lines say, and how many they are.
+/// The content of the last lines, and their number.
 fn last_records(log: &[u8]) -> (Vec<u8>, usize) {
     let lines = log.strip_suffix(b"\n").unwrap_or(log);
     let lines: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').collect();
@@ -109,7 +109,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The runtime's own message, with the container's behind it.
+/// The runtime's own message, followed by the container's.
 pub fn combined(runtime_message: &str, container_message: &str) -> String {
     match (runtime_message, container_message) {
         (runtime, "") => runtime.to_owned(),
@@ -118,19 +118,19 @@ pub fn combined(runtime_message: &str, container_message: &str) -> String {
     }
 }
 
-/// What each container of a pod may say, when the pod has that many of all kinds.
+/// The length of each container's message, when the pod has this many containers of all kinds.
 pub fn bytes_per_container(container_count: usize) -> usize {
     MAX_POD_BYTES
         .checked_div(container_count)
         .unwrap_or(MAX_POD_BYTES)
 }
 
-/// The message's beginning, never in the middle of a letter.
+/// The message's beginning, never cut within a character.
 pub fn cut(message: &str, limit_bytes: usize) -> Cow<'_, str> {
     Cow::Borrowed(&message[..message.floor_char_boundary(limit_bytes)])
 }
 
-/// Where the container sees its message file; the mount is recognised by it.
+/// The message file's path in the container, by which its mount is recognised.
 pub fn path_in_container(termination_message_path: &str) -> Option<String> {
     (!termination_message_path.is_empty()).then(|| super::container::absolute(termination_message_path))
 }

@@ -187,8 +187,7 @@ fn container_fields(container: &Container, path: &str, node: &NodeConfiguration,
     }
 }
 
-/// Resources that a claim stands for. Others that the kernel does not know are counted by admission where the Node has them, and
-/// nobody's matter where it has not.
+/// Extended resources that a resource claim provides. Admission counts the other extended resources, where the Node has them.
 fn claimed_resources(pod: &Pod, container: &Container, path: &str, found: &mut Findings) {
     let status = pod.status.as_ref();
     let claims = status.and_then(|status| status.extended_resource_claim_status.as_ref());

@@ -13,7 +13,7 @@ const API_OBJECTS: &str = "volumes of this type need an API server, and the pod 
 const GIT_REPO: &str =
     "gitRepo volumes have been removed; clone the repository in an init container into an emptyDir";
 
-/// The field of a volume that says what it is, such as `configMap`.
+/// The field that names a volume's kind, such as `configMap`.
 #[must_use]
 pub fn volume_type(volume: &Volume) -> &'static str {
     let types = [
@@ -67,7 +67,7 @@ pub fn projection_type(projection: &VolumeProjection) -> &'static str {
     found.map_or("empty", |(name, _)| name)
 }
 
-/// Every volume that cannot be had. A volume that no container uses is left out, because it is not set up.
+/// Every volume that cannot be set up. A volume that no container uses is left out, because it is never set up.
 pub(super) fn unsupported_volumes(pod: &Pod, has_api: bool) -> Vec<Unsupported> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
@@ -109,8 +109,8 @@ pub fn needed_plugin(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// The pod without the volumes that need a plugin. Those of a pod that another kubelet started stand as that one left them;
-/// `None` when the pod has no such volume.
+/// The pod without the volumes that need a plugin; `None` when it has no such volume. Where another kubelet started the pod, those
+/// volumes stay mounted as that kubelet left them.
 #[must_use]
 pub fn without_plugin_volumes(pod: &Pod) -> Option<Pod> {
     let needs_plugin = |volume: &Volume| needed_plugin(volume_type(volume)).is_some();

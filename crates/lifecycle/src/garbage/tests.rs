@@ -57,74 +57,74 @@ fn limits(max_per_container: Option<usize>, max_total: Option<usize>) -> Garbage
 }
 
 fn check(found: &[&str], fates: &PodFates, limits: &GarbageLimits, expected: &[&str]) {
-    let doomed = doomed_containers(
+    let removals = containers_to_remove(
         &containers(found),
         fates,
         limits,
         Timestamp::from_unix_seconds(NOW),
     );
-    let doomed: Vec<String> = doomed
+    let removals: Vec<String> = removals
         .iter()
         .map(|one| format!("{}{}", if one.stop_first { "stop " } else { "" }, one.id))
         .collect();
-    assert_eq!(doomed, expected, "{found:?} {fates:?} {limits:?}");
+    assert_eq!(removals, expected, "{found:?} {fates:?} {limits:?}");
 }
 
 #[test]
 fn one_dead_container_of_each_name_stays() {
-    let lives = fates(&[("p", PodFate::Lives), ("q", PodFate::Lives)], true);
+    let active = fates(&[("p", PodFate::Lives), ("q", PodFate::Lives)], true);
     let usual = GarbageLimits::default();
-    check(&[], &lives, &usual, &[]);
-    check(&["-p/a#0"], &lives, &usual, &[]);
-    check(&["+p/a#1", "-p/a#0"], &lives, &usual, &[]);
+    check(&[], &active, &usual, &[]);
+    check(&["-p/a#0"], &active, &usual, &[]);
+    check(&["+p/a#1", "-p/a#0"], &active, &usual, &[]);
     check(
         &["+p/a#4", "-p/a#3", "-p/a#1", "-p/a#2"],
-        &lives,
+        &active,
         &usual,
         &["p/a#1", "p/a#2"],
     );
     check(
         &["-p/a#2", "-p/a#1", "-p/b#1", "-q/a#1"],
-        &lives,
+        &active,
         &usual,
         &["p/a#1"],
     );
-    check(&["-p/a#2", "?p/a#1"], &lives, &usual, &["stop p/a#1"]);
+    check(&["-p/a#2", "?p/a#1"], &active, &usual, &["stop p/a#1"]);
     // One that is about to start is not dead.
-    check(&["*p/a#2", "-p/a#1", "-p/a#0"], &lives, &usual, &["p/a#0"]);
-    check(&["-p/a#2", "*p/a#1"], &lives, &usual, &["p/a#1"]);
+    check(&["*p/a#2", "-p/a#1", "-p/a#0"], &active, &usual, &["p/a#0"]);
+    check(&["-p/a#2", "*p/a#1"], &active, &usual, &["p/a#1"]);
     // Some runtimes show one that lost its successor's race as running: it stays, dead or not.
-    check(&["-p/a#2", "+p/a#1", "-p/a#0"], &lives, &usual, &["p/a#0"]);
+    check(&["-p/a#2", "+p/a#1", "-p/a#0"], &active, &usual, &["p/a#0"]);
 }
 
 #[test]
 fn limits_hold_but_the_newest_of_a_name_stays() {
-    let lives = fates(&[("p", PodFate::Lives), ("q", PodFate::Lives)], true);
+    let active = fates(&[("p", PodFate::Lives), ("q", PodFate::Lives)], true);
     let found = ["-p/a#3", "-p/a#2", "-p/a#1", "+q/a#9", "-q/a#8", "-q/a#7"];
-    check(&found, &lives, &limits(None, None), &[]);
-    check(&found, &lives, &limits(Some(2), None), &["p/a#1"]);
+    check(&found, &active, &limits(None, None), &[]);
+    check(&found, &active, &limits(Some(2), None), &["p/a#1"]);
     check(
         &found,
-        &lives,
+        &active,
         &limits(Some(0), None),
         &["p/a#1", "p/a#2", "q/a#7", "q/a#8"],
     );
     // Two names, four may stay: two of each.
-    check(&found, &lives, &limits(None, Some(4)), &["p/a#1"]);
+    check(&found, &active, &limits(None, Some(4)), &["p/a#1"]);
     // An odd one: the oldest of all that are left goes last.
     check(
         &found,
-        &lives,
+        &active,
         &limits(None, Some(3)),
         &["p/a#1", "p/a#2", "q/a#7"],
     );
     check(
         &found,
-        &lives,
+        &active,
         &limits(None, Some(0)),
         &["p/a#1", "p/a#2", "q/a#7", "q/a#8"],
     );
-    check(&found, &lives, &limits(None, Some(5)), &[]);
+    check(&found, &active, &limits(None, Some(5)), &[]);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_pod_that_is_gone_keeps_nothing_that_does_not_run() {
     let usual = GarbageLimits::default();
     let found = ["+p/b#0", "*p/a#2", "?p/a#1", "-p/a#0"];
     check(&found, &gone, &usual, &["p/a#0", "stop p/a#1", "p/a#2"]);
-    // A pod that nobody knows is gone, once every source has spoken.
+    // An unknown pod is gone, once every source has delivered.
     check(&["-x/a#0"], &fates(&[], true), &usual, &["x/a#0"]);
     check(&["-x/a#1", "-x/a#0"], &fates(&[], false), &usual, &[]);
     // Before that even a pod that may go is only tidied up.
@@ -162,22 +162,22 @@ fn young_ones_stay_whatever_the_pod() {
         min_age: Duration::from_secs(60),
         ..GarbageLimits::default()
     };
-    let nobody = fates(&[], true);
-    check(&["-x/a#9940", "-x/b#9941"], &nobody, &limits, &["x/a#9940"]);
+    let no_pods = fates(&[], true);
+    check(&["-x/a#9940", "-x/b#9941"], &no_pods, &limits, &["x/a#9940"]);
     // Made "in the future", because the clock was set back.
     let usual = GarbageLimits::default();
-    check(&["-x/a#20000"], &nobody, &limits, &[]);
-    check(&["-x/a#20000"], &nobody, &usual, &["x/a#20000"]);
+    check(&["-x/a#20000"], &no_pods, &limits, &[]);
+    check(&["-x/a#20000"], &no_pods, &usual, &["x/a#20000"]);
 }
 
 #[test]
 fn the_attempt_tells_old_from_new() {
-    let lives = fates(&[("p", PodFate::Lives)], true);
+    let active = fates(&[("p", PodFate::Lives)], true);
     let mut found = containers(&["-p/a#1", "-p/a#2"]);
     found[1].created_at = Timestamp::EPOCH;
-    let doomed = doomed_containers(&found, &lives, &GarbageLimits::default(), Timestamp::EPOCH);
-    assert_eq!(doomed[0].id.as_str(), "p/a#1");
-    assert_eq!(doomed.len(), 1);
+    let removals = containers_to_remove(&found, &active, &GarbageLimits::default(), Timestamp::EPOCH);
+    assert_eq!(removals[0].id.as_str(), "p/a#1");
+    assert_eq!(removals.len(), 1);
 }
 
 fn sandbox(id: &str, pod: &str, attempt: u32, is_ready: bool) -> FoundSandbox {
@@ -206,19 +206,19 @@ fn sandboxes_go_when_nothing_needs_them() {
                 ..container("p/a#0", FoundState::Exited)
             })
             .collect();
-        let doomed = doomed_sandboxes(found, &containers, fates);
-        let doomed: Vec<&str> = doomed.iter().map(|one| one.id.as_str()).collect();
-        assert_eq!(doomed, expected, "{occupied:?} {fates:?}");
+        let removals = sandboxes_to_remove(found, &containers, fates);
+        let removals: Vec<&str> = removals.iter().map(|one| one.id.as_str()).collect();
+        assert_eq!(removals, expected, "{occupied:?} {fates:?}");
     };
-    let lives = fates(&[("p", PodFate::Lives)], true);
+    let active = fates(&[("p", PodFate::Lives)], true);
     let gone = fates(&[("p", PodFate::ContentMayGo)], true);
-    check(&found, &[], &lives, &["p0", "p1", "p2"]);
-    check(&found, &["p1"], &lives, &["p0", "p2"]);
-    check(&found[..3], &[], &lives, &["p0", "p1"]);
-    check(&found[..1], &[], &lives, &[]);
+    check(&found, &[], &active, &["p0", "p1", "p2"]);
+    check(&found, &["p1"], &active, &["p0", "p2"]);
+    check(&found[..3], &[], &active, &["p0", "p1"]);
+    check(&found[..1], &[], &active, &[]);
     check(&found[..1], &[], &gone, &["p2"]);
     check(&found[..1], &["p2"], &gone, &[]);
-    // One that is ready belongs to whoever ends the pod.
+    // One that is ready is removed when the pod is terminated.
     check(&found, &[], &gone, &["p0", "p1", "p2"]);
     let unreadable = PodFates {
         unreadable_sandboxes: [SandboxId::from("p3-ready")].into(),
@@ -294,8 +294,8 @@ fn any_limits() -> impl Strategy<Value = GarbageLimits> {
 proptest! {
     #[test]
     fn what_is_needed_never_goes(found in any_containers(), fates in any_fates(), limits in any_limits()) {
-        let doomed = doomed_containers(&found, &fates, &limits, Timestamp::from_unix_seconds(NOW));
-        let goes = |container: &FoundContainer| doomed.iter().any(|one| one.id == container.id);
+        let removals = containers_to_remove(&found, &fates, &limits, Timestamp::from_unix_seconds(NOW));
+        let goes = |container: &FoundContainer| removals.iter().any(|one| one.id == container.id);
         for container in &found {
             let siblings = || found.iter().filter(|one| one.pod == container.pod && one.name == container.name);
             let is_newest = siblings().all(|one| one.attempt <= container.attempt);
@@ -316,22 +316,22 @@ proptest! {
             }
             prop_assert!(!(container.state == FoundState::Running && goes(container)));
         }
-        let mut ids: Vec<&ContainerId> = doomed.iter().map(|one| &one.id).collect();
+        let mut ids: Vec<&ContainerId> = removals.iter().map(|one| &one.id).collect();
         ids.sort();
         ids.dedup();
-        prop_assert_eq!(ids.len(), doomed.len(), "nothing goes twice");
+        prop_assert_eq!(ids.len(), removals.len(), "nothing goes twice");
     }
 
     #[test]
     fn a_second_look_finds_nothing_more(found in any_containers(), fates in any_fates(), limits in any_limits()) {
         let now = Timestamp::from_unix_seconds(NOW);
-        let doomed = doomed_containers(&found, &fates, &limits, now);
+        let removals = containers_to_remove(&found, &fates, &limits, now);
         let left: Vec<FoundContainer> = found
             .iter()
-            .filter(|container| doomed.iter().all(|one| one.id != container.id))
+            .filter(|container| removals.iter().all(|one| one.id != container.id))
             .cloned()
             .collect();
-        prop_assert_eq!(doomed_containers(&left, &fates, &limits, now), []);
+        prop_assert_eq!(containers_to_remove(&left, &fates, &limits, now), []);
 
         let mut sandboxes: Vec<FoundSandbox> = found
             .iter()
@@ -339,20 +339,20 @@ proptest! {
             .collect();
         sandboxes.sort_by(|left, right| left.id.cmp(&right.id));
         sandboxes.dedup_by(|left, right| left.id == right.id);
-        let gone = doomed_sandboxes(&sandboxes, &left, &fates);
+        let gone = sandboxes_to_remove(&sandboxes, &left, &fates);
         for one in &gone {
             prop_assert!(left.iter().all(|container| container.sandbox_id != one.id));
         }
         sandboxes.retain(|sandbox| gone.iter().all(|one| one.id != sandbox.id));
-        prop_assert_eq!(doomed_sandboxes(&sandboxes, &left, &fates), []);
+        prop_assert_eq!(sandboxes_to_remove(&sandboxes, &left, &fates), []);
     }
 
     #[test]
     fn the_limits_are_reached(found in any_containers(), limits in any_limits()) {
         let fates = fates(&[0, 1, 2, 3].map(|n| (["p0", "p1", "p2", "p3"][n], PodFate::Lives)), true);
-        let doomed = doomed_containers(&found, &fates, &limits, Timestamp::from_unix_seconds(NOW));
+        let removals = containers_to_remove(&found, &fates, &limits, Timestamp::from_unix_seconds(NOW));
         let left = found.iter().filter(|container| {
-            container.state == FoundState::Exited && doomed.iter().all(|one| one.id != container.id)
+            container.state == FoundState::Exited && removals.iter().all(|one| one.id != container.id)
         });
         if let Some(max) = limits.max_total && limits.min_age.is_zero() {
             // Each of the eight names may keep its newest.

@@ -12,7 +12,7 @@ use crate::pod_state::Retry;
 use crate::status::Eviction;
 use crate::termination::{ContainerStop, PodStop};
 
-/// What to do, in this order. An action that fails ends the plan, except where its own [`OnFailure`] says otherwise.
+/// Actions in the order of execution. An action that fails ends the plan, except where its own [`OnFailure`] is `Continue`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub actions: Vec<Action>,
@@ -33,7 +33,7 @@ impl Plan {
         self
     }
 
-    /// Whether the plan changes nothing: everything is as it should be, or has to wait.
+    /// Whether the plan changes nothing: everything is as desired, or has to wait.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let is_quiet = |action: &Action| {
@@ -82,7 +82,7 @@ impl Plan {
         )
     }
 
-    /// Whether this plan stands in for one that was executed before and had no effect.
+    /// Whether this plan replaces one that was executed before and had no effect.
     #[must_use]
     pub fn is_repeated(&self) -> bool {
         let is_repeated =
@@ -327,7 +327,7 @@ impl KillContainer {
             ContainerKind::Init | ContainerKind::Sidecar => ("Init container", true),
             ContainerKind::Regular | ContainerKind::Ephemeral => ("Container", false),
         };
-        // Regular containers say that they come back; of init containers upstream does not say it.
+        // Upstream announces the restart in the messages of regular containers, and not in those of init containers.
         let suffix = |restarts: bool| {
             if restarts && !of_init {
                 ", will be restarted"
@@ -358,9 +358,9 @@ impl KillContainer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoveReason {
-    /// Init containers run again in the new sandbox. Their logs go too.
+    /// Init containers run again in the new sandbox. Their logs are removed too.
     SandboxChanged,
-    /// A newer ended instance exists. Its logs go too.
+    /// A newer ended instance exists. Its logs are removed too.
     OldInitContainer,
     /// All containers restart. The logs stay.
     RestartAllContainers,

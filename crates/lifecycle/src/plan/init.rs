@@ -1,7 +1,7 @@
 //! Init containers and sidecars.
 //!
 //! Owns the scan from the last init container to the first. It goes backwards because ended init containers may already be
-//! gone from the runtime: the last one that is known says how far the pod is. Only the active sandbox counts.
+//! gone from the runtime: the last one that is known shows how far the initialization is. Only the active sandbox counts.
 
 use k8s_openapi::api::core::v1::Container;
 use rubelet_model::observation::{

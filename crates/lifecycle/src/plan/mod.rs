@@ -50,7 +50,7 @@ pub struct PlanInput<'a> {
     pub probes: &'a ProbeResults,
     pub backoff: &'a CrashBackoff,
     pub gates: RestartGates,
-    /// Whether the pod's status says that all its containers are being restarted.
+    /// Whether the pod's status shows that all its containers are being restarted.
     pub restarting_all: bool,
     /// Names of running containers whose new resources need a restart.
     pub resized: &'a BTreeSet<String>,
@@ -129,7 +129,7 @@ fn plan_ephemeral_containers(draft: &mut Draft<'_>) {
     }
 }
 
-/// Of two running instances of a name only the newest may live, and none whose name the pod does not have.
+/// Of two running instances of a name only the newest may run, and none whose name the pod does not have.
 fn kill_strays(draft: &mut Draft<'_>) {
     if draft.kill_pod.is_some() {
         return;
@@ -151,7 +151,7 @@ fn kill_strays(draft: &mut Draft<'_>) {
         } else if !newest {
             draft.kill(container, KillReason::Superseded);
         } else if is_init(draft.spec, &container.name) && Some(&container.sandbox_id) != active {
-            // Init containers are judged by the active sandbox alone; one that runs elsewhere would get a twin.
+            // Init containers are judged by the active sandbox alone; one that runs in another sandbox would be started a second time.
             draft.kill(container, KillReason::OutsideSandbox);
         }
     }

@@ -1,15 +1,15 @@
 //! What to do with a call whose outcome is not known.
 //!
-//! A call that creates something may pass its deadline, or find the name taken by an earlier try of ours. The thing may then
-//! exist, half or whole. Owns the decision between adopting it, removing it and waiting for it. Starting a second one beside
-//! it is never the answer.
+//! A call that creates a sandbox or container may pass its deadline, or find the name reserved by an earlier call of ours. The
+//! sandbox or container may then exist, half or whole. Owns the decision between adopting it, removing it and waiting for it. A
+//! second one is never started beside it.
 
 use std::time::Duration;
 
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{ContainerId, ContainerState, NetworkMode, PodObservation, SandboxId};
 
-/// How long the runtime may work on a call that nobody waits for any more, before what it holds is removed.
+/// How long the runtime may work on a call whose deadline has passed, before what holds the name is removed.
 pub const IN_FLIGHT_LIMIT: Duration = Duration::from_secs(240);
 
 /// A sandbox whose creation was asked for.

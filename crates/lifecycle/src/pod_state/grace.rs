@@ -13,7 +13,7 @@ pub const MIN_GRACE_SECONDS: i64 = 1;
 /// How long the end of an orphan may take.
 pub(super) const ORPHAN_GRACE_SECONDS: i64 = 1;
 
-/// The shortest of what held before, what the deletion says and what is asked now; the pod's own value where none is given.
+/// The shortest of the previous grace period, the deletion's and the requested one; the pod's own value where none is given.
 #[must_use]
 pub fn effective_grace_seconds(previous: Option<i64>, pod: &PodFacts, requested: Option<i64>) -> i64 {
     [previous, pod.deletion_grace_seconds, requested]
@@ -25,7 +25,7 @@ pub fn effective_grace_seconds(previous: Option<i64>, pod: &PodFacts, requested:
         .clamp(MIN_GRACE_SECONDS, MAX_PERIOD_SECONDS)
 }
 
-/// How long whoever asked for a kill waits for its answer, before an `ExceededGracePeriod` event.
+/// How long the requester of a kill waits for its answer, before an `ExceededGracePeriod` event.
 #[must_use]
 pub fn kill_timeout(grace_seconds: i64) -> Duration {
     let seconds = grace_seconds.max(0);

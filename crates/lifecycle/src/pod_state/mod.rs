@@ -1,6 +1,6 @@
-//! The life of a pod on the node: sync, terminating, terminated.
+//! The state machine of a pod on the node: sync, terminating, terminated.
 //!
-//! Owns the transitions as `step(state, event, now) -> (state, effects)`. It starts nothing itself: an effect says what the
+//! Owns the transitions as `step(state, event, now) -> (state, effects)`. It starts nothing itself: an effect names what the
 //! pod's task has to do. At most one job runs per pod; an event that arrives meanwhile is remembered as "look again".
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!     ▲ │                              │ Kill, removed           │  ▲────┘
 //!     │ │ Update (other pods)          │                         │ deleted, terminal phase, Kill, deadline,
 //!     │ └──────────────────────────────┼──────────► Syncing      │ found in runtime only, removed from sources,
-//!     │ │                              │                         │ Sync says terminal: cancels a running Sync
+//!     │ │                              │                         │ Sync finds it terminal: cancels a running Sync
 //!     │ │ Update (deleted, terminal)   │                         ▼
 //!     │ ├──────────────────────────────┼──────────────────► Terminating ◄─┐ shorter grace: Cancel, Run(Terminate)
 //!     │ │ FoundInRuntime               │                         │    ▲───┘
@@ -21,8 +21,8 @@
 //!     └──────────────────────────────(not desired, or added again)
 //! ```
 //!
-//! What only the runtime knows goes from Terminating straight to Absent. Once Terminating, nothing of the pod is started
-//! again before it was Absent, and the grace period only shrinks.
+//! An orphan goes from Terminating straight to Absent. Once Terminating, no container of the pod is started again before the pod
+//! was Absent, and the grace period only shrinks.
 
 mod deadline;
 mod grace;
@@ -45,13 +45,13 @@ use crate::deliberate::{Bug, is_on};
 const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 const API_SOURCE: &str = "api";
 
-/// The facts of a pod that its life depends on.
+/// The facts of a pod that its state machine depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodFacts {
     /// From a file or an address, not from the API server.
     pub is_static: bool,
     pub is_deleted: bool,
-    /// The API says `Succeeded` or `Failed`.
+    /// The phase at the API server is `Succeeded` or `Failed`.
     pub is_terminal: bool,
     pub deletion_grace_seconds: Option<i64>,
     pub termination_grace_seconds: Option<i64>,
@@ -86,7 +86,7 @@ pub enum Job {
     Sync,
     /// Stop everything within this time.
     Terminate { grace_seconds: i64 },
-    /// The same for a pod that only the runtime knows.
+    /// The same for an orphan, which only the runtime knows.
     TerminateOrphan { grace_seconds: i64 },
     /// Release what the pod used.
     CleanUp,
@@ -108,7 +108,7 @@ pub enum Work {
 pub enum EndCause {
     /// Deleted through the API.
     Deleted,
-    /// The API knows it as succeeded or failed.
+    /// Its phase at the API server is `Succeeded` or `Failed`.
     TerminalPhase,
     /// All its containers ended for good.
     Completed,
@@ -128,14 +128,14 @@ pub struct Ending {
     pub cause: EndCause,
     pub since: Timestamp,
     pub grace_seconds: i64,
-    /// Nobody wants it any more: what it left behind may go.
+    /// No source has the pod any more: what it left on the node may be removed.
     pub is_deleted: bool,
     pub is_evicted: bool,
     /// The same pod was added again; it starts anew after this end.
     pub restart_requested: bool,
 }
 
-/// Where a pod is in its life.
+/// The state of a pod on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PodState {
     /// Not known.
@@ -214,7 +214,7 @@ pub enum Event {
     Kill(KillRequest),
     /// The runtime has something of the pod, but no source knows it.
     FoundInRuntime,
-    /// It is this static pod's turn.
+    /// No other static pod of the same name is left before this one.
     StartAllowed,
     /// The active deadline passed.
     DeadlinePassed,
@@ -235,7 +235,7 @@ pub enum Effect {
     Cancel,
     /// Send an `Update` of kind `Sync` after this time.
     Requeue(Requeue),
-    /// Everything of the pod is stopped: answer whoever asked for it.
+    /// Everything of the pod is stopped: answer the kill requests.
     AnswerKills,
     /// The pod's phase becomes `Failed` with [`DEADLINE_REASON`] and [`DEADLINE_MESSAGE`].
     FailByDeadline,
@@ -245,7 +245,7 @@ pub enum Effect {
     },
 }
 
-/// When to look at a pod again. The caller adds up to half of it, so that pods do not come in waves.
+/// When to look at a pod again. The caller adds jitter of up to half of it, so that pods do not sync all at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Requeue {
     Resync,
@@ -287,7 +287,7 @@ impl PodState {
         }
     }
 
-    /// No container of the pod can be started any more: the end was asked for and no sync is under way.
+    /// No container of the pod can be started any more: the pod terminates and no sync is under way.
     #[must_use]
     pub fn has_stopped_starting(&self) -> bool {
         match self {

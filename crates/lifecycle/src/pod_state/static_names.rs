@@ -1,7 +1,7 @@
 //! Static pods of one name run one after the other.
 //!
-//! Owns who holds a name and who waits for it, in order of arrival. An edited static pod is a new pod of the same name: it
-//! starts when the old one is gone.
+//! Owns which pod holds a name and which pods wait for it, in order of arrival. An edited static pod is a new pod of the same name:
+//! it starts when the old one is gone.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -106,7 +106,7 @@ fn from_absent(event: Event, now: Timestamp) -> Step {
 fn first_sight(pod: PodFacts, is_idle: bool, now: Timestamp) -> Step {
     let ending = |cause| new_ending(cause, effective_grace_seconds(None, &pod, None), now);
     if pod.is_terminal && is_idle {
-        // Its end was already completed before a restart of the agent; only the clean-up may be missing.
+        // Its termination was complete before a restart of the agent; only the clean-up may be missing.
         let mut ending = ending(EndCause::TerminalPhase);
         ending.is_deleted = pod.is_deleted;
         let work = running(Job::CleanUp);
@@ -144,7 +144,7 @@ fn from_waiting(pod: PodFacts, event: Event, now: Timestamp) -> Step {
             None => (PodState::Waiting { pod: newest }, vec![Effect::QueueByName]),
         },
         Event::Kill(request) => finish_unstarted(&pod, request.cause, now),
-        // Containers of an earlier run of the agent: they have to go through the whole end.
+        // Containers of an earlier run of the agent: they go through the whole termination.
         Event::FoundInRuntime => {
             let grace_seconds = effective_grace_seconds(None, &pod, None);
             let ending = new_ending(EndCause::Orphaned, grace_seconds, now);
@@ -191,7 +191,7 @@ fn from_syncing(pod: PodFacts, work: Work, event: Event, now: Timestamp) -> Step
 
 fn sync_done(pod: PodFacts, work: Work, outcome: Outcome, now: Timestamp) -> Step {
     let look_again = match work {
-        // Nothing was running: an answer from nowhere changes nothing.
+        // No job was running: its result changes nothing.
         Work::Idle => return (PodState::Syncing { pod, work }, Vec::new()),
         Work::Running { look_again, .. } => look_again,
     };
@@ -227,7 +227,7 @@ fn from_terminating(pod: Option<PodFacts>, mut ending: Ending, work: Work, event
         }
         Event::Update { pod: newest, .. } => {
             ending.is_deleted |= newest.is_deleted;
-            // A pod that only the runtime knew stays one: its end is under way without its definition.
+            // An orphan stays an orphan: it is being terminated without its definition.
             let pod = pod.map(|_| newest);
             shorten(pod, ending, work, None)
         }

@@ -56,7 +56,7 @@ pub enum Unclaimed {
     Undecided,
     /// The runtime had the pod when rubelet started, and no source has had it since. Its manifest may be one that cannot be read.
     FoundAtStart,
-    /// Its source removed the pod before admission could decide. What runs of it ends as this definition says.
+    /// Its source removed the pod before admission could decide. Its running containers are terminated by this definition.
     Removed(Arc<Pod>),
     /// The API server has the pod and its object cannot be decoded. What runs of it stays.
     Undecodable { pod: Arc<Pod>, since: Timestamp },
@@ -65,9 +65,9 @@ pub enum Unclaimed {
 /// What has to happen before a pod can start.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wait {
-    /// The runtime lists its pods for the first time, or says which features it has.
+    /// The runtime's first list of pods, or its report of features.
     Runtime { rejected: Option<Rejection> },
-    /// Only the node's labels speak against the pod; the Node object is read again.
+    /// Only the node's labels do not match the pod; the Node object is read again.
     NodeRefresh { rejected: Option<Rejection> },
     /// Terminating pods free what is reserved for this one.
     Room,
@@ -244,8 +244,7 @@ impl Standing {
         }
     }
 
-    /// Whether what runs of the pod has no place on the node. A new version that is not supported says nothing about the
-    /// old one, which goes on.
+    /// Whether running containers of the pod have to be stopped. When only a new version is not supported, the old version goes on.
     #[must_use]
     pub fn is_shut_out(&self) -> bool {
         self.rejection()

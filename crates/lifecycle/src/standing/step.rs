@@ -15,7 +15,7 @@ type Step = (Standing, Vec<StandingEffect>);
 #[must_use]
 pub fn step(standing: Standing, event: StandingEvent, now: Timestamp) -> Step {
     match event {
-        StandingEvent::Pod(event) => lived(standing, event, now),
+        StandingEvent::Pod(event) => step_pod_state(standing, event, now),
         StandingEvent::Decided(decision) => decided(standing, decision, now),
         StandingEvent::Removed { pod, is_listed } => removed(standing, pod, is_listed),
         StandingEvent::Listed
@@ -33,7 +33,7 @@ pub fn step(standing: Standing, event: StandingEvent, now: Timestamp) -> Step {
     }
 }
 
-/// What the runtime or the API server shows of a pod that no source has.
+/// Takes over what the runtime or the API server shows of a pod that no source has.
 fn noticed(unclaimed: Unclaimed, event: StandingEvent, now: Timestamp) -> Unclaimed {
     match (event, unclaimed) {
         (StandingEvent::Listed, Unclaimed::Undecided) => Unclaimed::FoundAtStart,
@@ -143,12 +143,12 @@ fn reject(standing: &Standing, pod: Arc<Pod>, refusal: Refusal, now: Timestamp) 
 }
 
 /// An event of the pod's own state machine. It begins for an orphan with `FoundInRuntime`, and otherwise with an admission.
-fn lived(standing: Standing, event: pod_state::Event, now: Timestamp) -> Step {
+fn step_pod_state(standing: Standing, event: pod_state::Event, now: Timestamp) -> Step {
     let is_found = event == pod_state::Event::FoundInRuntime;
     let begins = match &standing {
         Standing::Managed(_) => true,
         Standing::Unclaimed(_) => is_found && !standing.is_undecodable(),
-        // What runs of a rejected pod has no place, also while the pod is decided about again.
+        // Running containers of a rejected pod are stopped, also while admission decides about the pod again.
         Standing::Rejected { .. } | Standing::Awaits { .. } => {
             standing.is_managed() || is_found && standing.rejection().is_some()
         }

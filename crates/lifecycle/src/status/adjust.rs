@@ -46,7 +46,7 @@ pub fn with_startup(status: &PodStatus, container_id: &str, started: bool) -> Op
     Some(changed)
 }
 
-/// The sandbox stands: said before the first container starts, because pulling its image may take long.
+/// The sandbox is ready: reported before the first container starts, because pulling its image may take long.
 pub fn with_sandbox_ready(pod: &Pod, status: &PodStatus) -> PodStatus {
     let mut changed = status.clone();
     let ready = condition(pod, READY_TO_START_CONTAINERS, true, "", "");

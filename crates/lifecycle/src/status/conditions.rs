@@ -1,7 +1,6 @@
 //! The conditions that the node owns on a pod.
 //!
-//! Owns their types, reasons and messages. Transition times are not set here: whoever compares with the previous status does
-//! that (`settle`).
+//! Owns their types, reasons and messages. `settle` sets the transition times, because it compares with the previous status.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus,
@@ -24,7 +23,7 @@ pub const READY: &str = "Ready";
 pub const CONTAINERS_READY: &str = "ContainersReady";
 /// The pod has a node.
 pub const POD_SCHEDULED: &str = "PodScheduled";
-/// The sandbox stands and has its network.
+/// The sandbox is ready and has its network.
 pub const READY_TO_START_CONTAINERS: &str = "PodReadyToStartContainers";
 /// The pod is ended by an event outside of it.
 pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -75,7 +74,7 @@ pub(super) fn condition(pod: &Pod, type_: &str, holds: bool, reason: &str, messa
     }
 }
 
-/// Containers whose state speaks against a condition.
+/// Containers whose state makes a condition false.
 #[derive(Default)]
 struct Blame<'a> {
     unknown: Vec<&'a str>,
@@ -83,7 +82,7 @@ struct Blame<'a> {
 }
 
 impl Blame<'_> {
-    /// What is wrong, in the API's words; empty when nothing is.
+    /// Upstream's message for these containers; empty when there is none.
     fn message(&self, other: &str) -> String {
         let mut parts = Vec::new();
         if !self.unknown.is_empty() {
@@ -222,7 +221,7 @@ fn any_regular_started(spec: &PodSpec, all: &[ContainerStatus]) -> bool {
         .any(|status| status.running().is_some() || status.terminated().is_some())
 }
 
-/// `PodReadyToStartContainers`: a sandbox stands that needs no replacement.
+/// `PodReadyToStartContainers`: a sandbox exists that needs no replacement.
 pub fn ready_to_start_containers(pod: &Pod, observation: &PodObservation) -> PodCondition {
     match sandbox_problem(pod, observation) {
         None => condition(pod, READY_TO_START_CONTAINERS, true, "", ""),
@@ -291,19 +290,20 @@ pub fn all_containers_could_restart(spec: &PodSpec) -> bool {
         .any(|rule| rule.action == "RestartAllContainers")
 }
 
-/// Whether the end may be that of this container: what the API server has may be of one before it.
+/// Whether the end may be that of this container: the API server's status may show the end of an earlier instance.
 fn is_end_of(end: &ContainerStateTerminated, container: &ContainerObservation) -> bool {
     let named = end.container_id.as_deref().unwrap_or_default();
     named.is_empty() || named.rsplit('/').next() == Some(container.id.as_str())
 }
 
-/// Whether a container was made since the restart began: it begins with the removal of all. What the API server has may be older than that,
-/// when it could not be reached at the restart's end.
+/// Whether a container was created since the restart began, which begins with the removal of all containers. The API server's
+/// condition may be older, when the API server could not be reached at the restart's end.
 fn is_carried_out(condition: &PodCondition, spec: &PodSpec, observation: &PodObservation) -> bool {
     let Some(began) = &condition.last_transition_time else {
         return false;
     };
-    // The API knows whole seconds. What was made within the same one, before, has a container beside it that asks: it is removed last.
+    // The API keeps whole seconds. A container that was created in the same second before the restart may count here; then the one
+    // whose exit asked for the restart, which is removed last, still exists and asks again.
     init_and_regular(spec)
         .filter_map(|container| observation.newest_container(&container.name))
         .any(|newest| newest.created_at.unix_seconds() >= began.0.as_second())
@@ -317,7 +317,7 @@ pub fn should_restart_all(pod: &Pod, observation: &PodObservation, previous: &Po
         return true;
     }
     init_and_regular(&spec).any(|container| {
-        // What the runtime does not show as ended is not judged by an older status either.
+        // A container that the runtime does not show as ended is not judged by an older status either.
         let Some(newest) = observation.newest_container(&container.name) else {
             return false;
         };

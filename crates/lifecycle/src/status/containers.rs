@@ -32,7 +32,7 @@ const LOST_WHILE_RUNNING: &str =
 const REMOVED_FOR_RESTART: &str = "The container is removed because RestartAllContainers in place";
 const INIT_TAKEN_AS_DONE: &str = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally";
 
-/// An end that nobody saw.
+/// The end of a container that was removed before its exit was observed.
 pub(super) fn unseen_end() -> ContainerStateTerminated {
     unseen(CONTAINER_STATUS_UNKNOWN, LOST_AT_TERMINATION)
 }
@@ -106,7 +106,7 @@ impl ContainerStatuses<'_> {
         status
     }
 
-    /// The status of a container about which nothing is known but its past.
+    /// The status of a container that the runtime does not show, made from the last status.
     fn assumed(&self, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
         if let Some(old) = old
             && old.terminated().is_some()
@@ -160,7 +160,7 @@ impl ContainerStatuses<'_> {
             image: seen.image.clone(),
             image_id: seen.image_ref.clone(),
             container_id: Some(seen.id.with_runtime(self.inputs.runtime.name)),
-            // A container that is seen before any status was made (after a restart, say) has its mounts too.
+            // A container that is seen before any status was made, such as after a restart, has its mounts too.
             volume_mounts: match old {
                 Some(old) => old.volume_mounts.clone(),
                 None => mount_statuses(container, self.inputs.runtime.recursive_read_only),
@@ -284,7 +284,7 @@ impl ContainerStatuses<'_> {
     }
 }
 
-/// A restart of the whole pod removes old containers from the runtime, so that their traces live on in the status only.
+/// A restart of the whole pod removes old containers from the runtime, so that only the status still has their ends.
 fn inherit(status: &mut ContainerStatus, old: &ContainerStatus) {
     status.restart_count = status.restart_count.max(old.restart_count);
     let replaced = old.container_id != status.container_id;
@@ -316,6 +316,6 @@ pub type StartFailures = BTreeMap<String, StartFailure>;
 pub struct StartFailure {
     /// Such as `ErrImagePull` or `CrashLoopBackOff`.
     pub reason: String,
-    /// The words for people.
+    /// The text that users read.
     pub message: String,
 }

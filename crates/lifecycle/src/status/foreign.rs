@@ -1,6 +1,6 @@
-//! What others write into a pod's status, and stays theirs.
+//! Fields of a pod's status that other components write, and that rubelet keeps.
 //!
-//! Owns which fields these are. Our own word is decided by `publish`; here it is only put beside theirs.
+//! Owns which fields these are. `publish` decides about our own part; this module only merges both.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use rubelet_model::Timestamp;
@@ -11,8 +11,8 @@ use super::conditions::{is_owned, is_shared};
 use super::publish::published_status;
 use super::view::{conditions, find_condition};
 
-/// The status that goes to the API server: our newest word, with everything in the pod's own status that is not ours to change.
-/// `shown` is what we said last. As long as containers may run (`may_run`), a new end is held back.
+/// The status that is sent to the API server: our newest status, with everything in the pod's own status that is not ours to change.
+/// `shown` is the status that we sent last. As long as containers may run (`may_run`), a new terminal phase is held back.
 pub fn reported_status(
     pod: &Pod,
     shown: &PodStatus,
@@ -22,8 +22,8 @@ pub fn reported_status(
     now: Timestamp,
 ) -> PodStatus {
     let api = pod.status.clone().unwrap_or_default();
-    let said = with_foreign(shown, &api, gates);
-    let mut status = published_status(pod, &said, ours, may_run, gates, now);
+    let sent = with_foreign(shown, &api, gates);
+    let mut status = published_status(pod, &sent, ours, may_run, gates, now);
     status.nominated_node_name.clone_from(&api.nominated_node_name);
     if api.qos_class.is_some() {
         status.qos_class = api.qos_class;
@@ -31,7 +31,7 @@ pub fn reported_status(
     status
 }
 
-/// Our last word beside theirs.
+/// The status that we sent last, with the others' fields.
 fn with_foreign(shown: &PodStatus, api: &PodStatus, gates: StatusGates) -> PodStatus {
     let mut merged: Vec<PodCondition> = conditions(api)
         .iter()
@@ -40,7 +40,7 @@ fn with_foreign(shown: &PodStatus, api: &PodStatus, gates: StatusGates) -> PodSt
         .collect();
     for condition in conditions(shown) {
         let is_ours = is_owned(&condition.type_, gates);
-        // One that both write: ours may not have arrived there yet.
+        // A condition that both write: ours may not have reached the API server yet.
         let is_new = is_shared(&condition.type_) && find_condition(&merged, &condition.type_).is_none();
         if is_ours || is_new {
             merged.push(condition.clone());
@@ -54,7 +54,7 @@ fn with_foreign(shown: &PodStatus, api: &PodStatus, gates: StatusGates) -> PodSt
         ..shown.clone()
     };
     if is_terminal(api) && !is_terminal(shown) {
-        // Somebody else has ended the pod, and an end stays.
+        // Another component has set a terminal phase, which never changes.
         status.phase.clone_from(&api.phase);
         status.reason.clone_from(&api.reason);
         status.message.clone_from(&api.message);

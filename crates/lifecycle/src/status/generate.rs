@@ -1,4 +1,4 @@
-//! The status as it follows from the inputs alone, before it is compared with what was said before.
+//! The status as it follows from the inputs alone, before it is compared with the last status.
 //!
 //! Owns the order of the parts and that a terminal phase stays. Transition times are set by `settle`.
 
@@ -21,12 +21,12 @@ use super::view::{conditions, find_condition, replace_or_append, spec_of, status
 
 const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
 
-/// A status that nobody has compared yet.
+/// A status that is not yet compared with the last one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generated {
     /// Without transition times of the node's conditions and without start time.
     pub status: PodStatus,
-    /// A phase that the facts spoke for and that the pod may not enter.
+    /// A phase that the facts lead to and that the pod may not enter.
     pub refused: Option<Refusal>,
     /// Containers whose readiness probe should run at once.
     pub probe_now: Vec<String>,
@@ -41,7 +41,7 @@ pub fn generate_status(inputs: &StatusInputs<'_>) -> Generated {
 
     let mut reading = ProbeReading {
         pod: inputs.pod,
-        // What stands there of a static pod is its mirror's.
+        // The API server's status of a static pod is its mirror pod's.
         known: inputs.mirror.unwrap_or(&api),
         probes: inputs.probes,
         gates: inputs.gates,
@@ -122,7 +122,7 @@ fn as_container(ephemeral: &k8s_openapi::api::core::v1::EphemeralContainer) -> C
     }
 }
 
-/// Sets phase, reason and message. A terminal phase that was said once, by the API server or by us, never changes.
+/// Sets phase, reason and message. A terminal phase that the API server or an earlier status has never changes.
 fn set_phase(
     inputs: &StatusInputs<'_>,
     old: &PodStatus,
@@ -147,22 +147,22 @@ fn set_phase(
     } else {
         computed
     };
-    let said = [api, old]
+    let settled = [api, old]
         .into_iter()
         .filter_map(phase_of)
         .find(|phase| phase.is_terminal());
-    let phase = said.unwrap_or(wanted);
+    let phase = settled.unwrap_or(wanted);
     status.phase = Some(phase.as_str().to_owned());
     if status.phase == old.phase {
         let first = |ours: &Option<String>, theirs: &Option<String>| {
             ours.clone()
-                .filter(|words| !words.is_empty())
+                .filter(|text| !text.is_empty())
                 .or_else(|| theirs.clone())
         };
         status.reason = first(&old.reason, &api.reason);
         status.message = first(&old.message, &api.message);
-    } else if said.is_some() {
-        // The API server ended the pod before we saw it: its words belong to its phase.
+    } else if settled.is_some() {
+        // The phase became terminal at the API server before we saw the pod: reason and message belong to that phase.
         status.reason.clone_from(&api.reason);
         status.message.clone_from(&api.message);
     }
@@ -172,7 +172,8 @@ fn set_phase(
         status.reason = text(&eviction.reason);
         status.message = text(&eviction.message);
     }
-    said.filter(|said| wanted.is_terminal() && wanted != *said)
+    settled
+        .filter(|settled| wanted.is_terminal() && wanted != *settled)
         .map(|from| Refusal::Phase { from, to: wanted })
 }
 

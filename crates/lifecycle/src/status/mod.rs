@@ -96,7 +96,7 @@ pub struct NodeFacts<'a> {
     pub prefers_ipv6: bool,
 }
 
-/// Resources of the pod as a whole, made by whoever owns sums and cgroups.
+/// Resources of the pod as a whole.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PodResources {
     /// What the pod's cgroup has.
@@ -105,12 +105,12 @@ pub struct PodResources {
     pub allocated: Option<BTreeMap<String, Quantity>>,
 }
 
-/// Why somebody ends the pod now.
+/// Why the pod has to fail now: evicted, preempted, past its deadline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Eviction {
     /// Such as `DeadlineExceeded` or `Evicted`.
     pub reason: String,
-    /// The words for people.
+    /// The text that users read.
     pub message: String,
     /// Message of the `DisruptionTarget` condition with the reason `TerminationByKubelet`, where the pod is a victim.
     pub disruption: Option<String>,
@@ -119,7 +119,7 @@ pub struct Eviction {
 /// Everything a status is derived from.
 #[derive(Debug, Clone, Copy)]
 pub struct StatusInputs<'a> {
-    /// The pod with allocated resources; its own status is the API server's word.
+    /// The pod with allocated resources; its status is the API server's.
     pub pod: &'a Pod,
     /// What the runtime shows.
     pub observation: &'a PodObservation,
@@ -127,9 +127,9 @@ pub struct StatusInputs<'a> {
     pub previous: Option<&'a PodStatus>,
     /// The status of the mirror pod of a static pod.
     pub mirror: Option<&'a PodStatus>,
-    /// The worker has ended the pod: nothing starts again.
+    /// The pod is terminated: no container starts again.
     pub terminal: bool,
-    /// Somebody wants the pod to fail.
+    /// The pod has to fail for this reason.
     pub eviction: Option<&'a Eviction>,
     /// Why containers do not start.
     pub start_failures: &'a StartFailures,

@@ -16,7 +16,7 @@ pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
 /// What the phase depends on beside the statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PhaseFacts {
-    /// The worker ended the pod: nothing restarts, whatever the policy says.
+    /// The pod is terminated: no container restarts, whatever the policy.
     pub terminal: bool,
     /// Static pods get no terminal phase merely because they are stopped.
     pub static_pod: bool,

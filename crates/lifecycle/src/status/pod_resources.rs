@@ -70,7 +70,7 @@ fn filled(list: Resources) -> Option<Resources> {
     (!list.is_empty()).then_some(list)
 }
 
-/// What the files of the pod's cgroup say.
+/// The values in the files of the pod's cgroup.
 struct CgroupReading<'a> {
     /// Nothing without cgroups per QoS class.
     cgroup: Option<&'a PodCgroup>,
@@ -105,7 +105,7 @@ impl CgroupReading<'_> {
     }
 }
 
-/// What a pod that runs asks for as a whole, overlaid with what its cgroup has. What the cgroup does not say stays as `before`.
+/// What a running pod asks for as a whole, overlaid with the values of its cgroup. What the cgroup does not have stays as `before`.
 fn actual(
     own: ResourceRequirements,
     totals: &Resources,

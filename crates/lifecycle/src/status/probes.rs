@@ -29,14 +29,14 @@ pub struct Probes {
     pub startup: BTreeSet<String>,
     /// Names of containers whose readiness probe is being run or will be.
     pub readiness: BTreeSet<String>,
-    /// When this agent began; containers that are older were judged by its predecessor.
+    /// When this agent started; older containers were probed by an earlier run.
     pub agent_started_at: Timestamp,
 }
 
 /// Sets `started` and `ready`, and names the containers whose readiness probe should run at once.
 pub(super) struct ProbeReading<'a> {
     pub(super) pod: &'a Pod,
-    /// What the API server says of the pod.
+    /// The pod's status at the API server.
     pub(super) known: &'a PodStatus,
     pub(super) probes: &'a Probes,
     pub(super) gates: StatusGates,
@@ -102,7 +102,7 @@ impl ProbeReading<'_> {
             && (was_ready || self.is_inherited(running.started_at.as_ref()));
         match container {
             Some(container) if inherited => {
-                // The predecessor's verdict stands until our own probe has one.
+                // The earlier run's result stays until our own probe has one.
                 let ready = !probed || result.is_none();
                 ready && (container.readiness_probe.is_none() || was_ready || self.pod_was_ready())
             }
@@ -115,7 +115,7 @@ impl ProbeReading<'_> {
         container_started.is_some_and(|started| *started < api_time(margin))
     }
 
-    /// What the API server has of this very container, however young it is.
+    /// The API server's status of this very instance of the container.
     fn known_of(&self, status: &ContainerStatus) -> Option<&ContainerStatus> {
         let lists = [
             &self.known.init_container_statuses,

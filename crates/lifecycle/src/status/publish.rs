@@ -1,4 +1,4 @@
-//! What the API server gets to see.
+//! The status that is sent to the API server.
 //!
 //! Owns the merge of our status with the API server's, and the questions whether it must be sent and whether the pod may be
 //! deleted. Sending is done elsewhere.
@@ -94,7 +94,7 @@ fn forbid_ready_when_ended(pod: &Pod, status: &mut PodStatus, now: Timestamp) {
     }
 }
 
-/// Whether two normalised statuses say the same in what the node writes. Times and generations of conditions do not count.
+/// Whether two normalised statuses are equal in what the node writes. Times and generations of conditions do not count.
 pub fn same_for_node(old: &PodStatus, new: &PodStatus, gates: StatusGates) -> bool {
     let ours = |status: &PodStatus| -> BTreeMap<String, (String, String, String)> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -102,8 +102,8 @@ pub fn same_for_node(old: &PodStatus, new: &PodStatus, gates: StatusGates) -> bo
             .iter()
             .filter(|condition| is_owned(&condition.type_, gates) || is_shared(&condition.type_))
             .map(|one| {
-                let said = (one.status.clone(), text(&one.reason), text(&one.message));
-                (one.type_.clone(), said)
+                let content = (one.status.clone(), text(&one.reason), text(&one.message));
+                (one.type_.clone(), content)
             })
             .collect()
     };
@@ -124,7 +124,7 @@ pub fn needs_reconcile(pod: &Pod, ours: &PodStatus, gates: StatusGates) -> bool 
     !same_for_node(&api, ours, gates)
 }
 
-/// Whether the API object may go: deletion was asked for, the API server shows the end, and the worker is done.
+/// Whether the API object may be deleted: its deletion is requested, the API server shows a terminal phase, and the worker is done.
 pub fn may_be_deleted(pod: &Pod, worker_finished: bool) -> bool {
     is_deleted(pod) && !is_mirror_pod(pod) && pod.status.as_ref().is_some_and(is_terminal) && worker_finished
 }

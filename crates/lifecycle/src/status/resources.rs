@@ -21,7 +21,7 @@ pub(super) type Resources = BTreeMap<String, ApiQuantity>;
 pub(super) const LEAST_CPU_LIMIT_MILLIS: i64 = 10;
 const LEAST_CPU_REQUEST_MILLIS: i64 = 2;
 
-/// What the container really has: for one that runs the runtime's word, for others the allocated values.
+/// What the container really has: for a running one the runtime's report, for others the allocated values.
 pub(super) fn actual_resources(
     container: &Container,
     status: &ContainerStatus,

@@ -43,7 +43,7 @@ pub struct Termination {
     pub kind: ContainerKind,
     /// How it ended.
     pub exit_code: i32,
-    /// The runtime's word for it.
+    /// The runtime's reason, such as `OOMKilled`.
     pub reason: String,
 }
 
@@ -119,7 +119,7 @@ pub fn settle(settling: &Settling<'_>, mut status: PodStatus) -> Settled {
     normalize(settling.pod, &mut status);
     let terminations = new_terminations(old, &status);
     if settling.base.settled && !settling.force && same_for_node(old, &status, settling.gates) {
-        // What was said stays, to the letter: details that do not count as news must not drift.
+        // The last status stays as it was sent: details that do not count as a change must not drift.
         return Settled {
             status: old.clone(),
             changed: false,

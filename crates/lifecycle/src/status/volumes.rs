@@ -33,12 +33,12 @@ fn mount_status(mount: &VolumeMount, runtime_supports: bool) -> VolumeMountStatu
         mount_path: mount.mount_path.clone(),
         read_only: read_only.then_some(true),
         recursive_read_only: read_only.then(|| {
-            let word = if is_recursive(mount, runtime_supports) {
+            let mode = if is_recursive(mount, runtime_supports) {
                 "Enabled"
             } else {
                 "Disabled"
             };
-            word.to_owned()
+            mode.to_owned()
         }),
         volume_status: None,
     }

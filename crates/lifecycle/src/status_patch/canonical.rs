@@ -1,4 +1,4 @@
-//! One text for one meaning.
+//! The canonical form of a status, in which equal meaning is equal JSON.
 //!
 //! Owns what the API leaves open: an empty text, list or zero is the same as none, and `0.5` is the same amount as `500m`. A
 //! pointer to something empty (`resources: {}`) is not the same as none, and stays.
@@ -108,7 +108,7 @@ fn resources(resources: &mut ResourceRequirements) {
 
 fn amounts(place: &mut Option<BTreeMap<String, ApiQuantity>>) {
     for amount in place.iter_mut().flat_map(BTreeMap::values_mut) {
-        // What is no quantity cannot come from anywhere; it stays what it is.
+        // A text that is no quantity stays as it is; neither the API server nor rubelet writes one.
         if let Ok(quantity) = Quantity::from_str(&amount.0) {
             amount.0 = quantity.canonical();
         }

@@ -1,10 +1,10 @@
-//! What to tell the API server of a pod's status: a strategic merge patch from what it has to what we want.
+//! The patch of a pod's status: a strategic merge patch from the API server's status to the wanted one.
 //!
 //! Owns which fields and conditions are ours to change, what counts as a difference, and the form of the patch. Others' conditions
 //! and claims are never touched, a terminal phase never changes. It keeps nothing and sends nothing.
 //!
-//! Containers' statuses are replaced as whole lists, because upstream's types say so; conditions and addresses are merged by their
-//! keys, so that a patch made from an old base leaves alone what somebody else has added since.
+//! Containers' statuses are replaced as whole lists, because upstream's types are so tagged; conditions and addresses are merged by
+//! their keys, so that a patch made from an old base keeps what others have added since.
 
 mod canonical;
 mod difference;
@@ -23,8 +23,8 @@ use difference::{Lists, map_difference};
 /// Lists that are merged by a key; all others are replaced.
 const STATUS_LISTS: Lists = &[("conditions", "type"), ("hostIPs", "ip"), ("podIPs", "ip")];
 
-/// The patch of subresource `status` that makes `api` into `wanted`, with the pod's UID as its precondition. `None` when both say
-/// the same.
+/// The patch of subresource `status` that makes `api` into `wanted`, with the pod's UID as its precondition. `None` when both are
+/// equal.
 #[must_use]
 pub fn status_patch(uid: &str, api: &PodStatus, wanted: &PodStatus) -> Option<Value> {
     let difference = map_difference(&fields(api), &fields(wanted), STATUS_LISTS);
@@ -42,8 +42,8 @@ fn fields(status: &PodStatus) -> Map<String, Value> {
     }
 }
 
-/// The status that the API server should have of a pod. `pod` is as the API server has it (of a static pod its mirror), `ours` is
-/// what the node has to say.
+/// The status that the API server should have of a pod. `pod` is the API server's object (of a static pod its mirror pod), `ours`
+/// is the node's status.
 #[must_use]
 pub fn wanted_status(pod: &Pod, ours: &PodStatus, gates: StatusGates, now: Timestamp) -> PodStatus {
     let nothing = PodStatus::default();
@@ -51,7 +51,7 @@ pub fn wanted_status(pod: &Pod, ours: &PodStatus, gates: StatusGates, now: Times
     let mut ours = ours.clone();
     let end = phase_of(api).filter(|phase| phase.is_terminal());
     if end.is_some() && phase_of(&ours) != end {
-        // Somebody else has ended the pod; it cannot come back, nor end in another way.
+        // Another component has set a terminal phase, which never changes.
         ours.phase.clone_from(&api.phase);
         ours.reason.clone_from(&api.reason);
         ours.message.clone_from(&api.message);
@@ -62,7 +62,7 @@ pub fn wanted_status(pod: &Pod, ours: &PodStatus, gates: StatusGates, now: Times
     wanted
 }
 
-/// The API server puts these back when somebody clears them: asking for it would never end.
+/// The API server sets these again when a patch clears them, so a patch that clears them would be sent without end.
 fn keep_what_cannot_be_cleared(api: &PodStatus, wanted: &mut PodStatus) {
     let known = |generation: Option<i64>| generation.filter(|generation| *generation != 0);
     wanted.observed_generation = known(wanted.observed_generation).or(api.observed_generation);
@@ -76,16 +76,16 @@ fn keep_what_cannot_be_cleared(api: &PodStatus, wanted: &mut PodStatus) {
     }
 }
 
-/// Whether the API server shows something else than we said, in what the node writes.
+/// Whether the API server's status differs from ours in what the node writes.
 #[must_use]
 pub fn is_overwritten(pod: &Pod, ours: &PodStatus, gates: StatusGates) -> bool {
-    let said = |status: &PodStatus| {
+    let written = |status: &PodStatus| {
         let mut status = canonical(status);
         normalize(pod, &mut status);
         status
     };
     let api = pod.status.clone().unwrap_or_default();
-    !same_for_node(&said(&api), &said(ours), gates)
+    !same_for_node(&written(&api), &written(ours), gates)
 }
 
 /// Whether others wait for this change: the pod becomes ready or unready, or its phase changes.
