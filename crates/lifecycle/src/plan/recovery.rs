@@ -18,7 +18,7 @@ pub struct InFlightSandbox {
     pub attempt: u32,
     pub network_mode: NetworkMode,
     pub asked_at: Timestamp,
-    /// The id that the runtime says holds the name.
+    /// The id that holds the name, from the error of the runtime.
     pub holder: Option<SandboxId>,
 }
 
@@ -46,7 +46,7 @@ pub struct InFlightContainer {
     pub restart_count: u32,
     pub hash: u64,
     pub asked_at: Timestamp,
-    /// The id that the runtime says holds the name.
+    /// The id that holds the name, from the error of the runtime.
     pub holder: Option<ContainerId>,
 }
 
