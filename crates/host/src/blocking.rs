@@ -169,7 +169,7 @@ impl BlockingPool {
             unwanted,
             call: Box::new(move || {
                 let result = catch_unwind(AssertUnwindSafe(call));
-                // When nobody waits any more the result is dropped.
+                // When the caller no longer waits, the result is dropped.
                 Box::new(move || drop(sender.send(result)))
             }),
         })?;
@@ -271,7 +271,7 @@ impl Shared {
             .spawn(move || shared.work());
         match thread {
             Ok(_) => state.threads += 1,
-            // Whoever works already will come to the queue.
+            // The threads that already work will take from the queue.
             Err(_) if working > 0 => {}
             Err(error) => return Err(PoolError::NoThread(error.to_string())),
         }
@@ -379,7 +379,7 @@ mod tests {
             panicked,
             Err::<(), _>(PoolError::Panicked("on purpose".to_owned()))
         );
-        assert_eq!(pool.run(path, LONG, || 8).await, Ok(8), "the thread lives on");
+        assert_eq!(pool.run(path, LONG, || 8).await, Ok(8), "the thread goes on");
         assert_eq!(pool.thread_count(), 1);
     }
 
@@ -472,7 +472,7 @@ mod tests {
         drop(release);
         assert_eq!(hung.await.unwrap(), Ok(()));
         assert_eq!(waiting.await.unwrap(), Ok(()));
-        assert!(runs.try_recv().is_err(), "nobody waited for it any more");
+        assert!(runs.try_recv().is_err(), "its caller no longer waited");
         assert_eq!(pool.thread_count(), 1);
     }
 

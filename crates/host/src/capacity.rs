@@ -39,7 +39,7 @@ pub fn filesystem_bytes(path: &Path) -> Option<u64> {
     facts.f_blocks.checked_mul(facts.f_frsize)
 }
 
-/// Why AppArmor profiles cannot be enforced here, in upstream's words.
+/// Why AppArmor profiles cannot be enforced here, with upstream's texts.
 #[must_use]
 pub fn app_armor_problem() -> Option<&'static str> {
     app_armor_problem_below(Path::new("/"))

@@ -20,7 +20,7 @@ use crate::races::despite_races;
 /// Numbers temporary files, so that two writes of one file do not meet.
 static TEMPORARY: AtomicU64 = AtomicU64::new(0);
 
-/// An error of the kernel in the port's words.
+/// An error of the kernel as the port's error.
 pub(crate) fn failed<'a>(path: &'a Path, attempt: &'a str) -> impl Fn(io::Error) -> FileError + 'a {
     move |error| FileError {
         path: path.to_owned(),
@@ -107,7 +107,7 @@ pub(crate) fn read(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> 
     read_open(path, &file, length, limit_bytes)
 }
 
-/// Reads a file under a lease, so that nobody can begin to write it meanwhile; nothing when somebody already does.
+/// Reads a file under a lease, so that no process begins to write it meanwhile; `None` when a process already writes it.
 pub(crate) fn read_at_rest(path: &Path, limit_bytes: u64) -> Result<Option<Vec<u8>>, FileError> {
     let (file, _) = open_file(path)?;
     let Some(_lease) = ReadLease::take(&file) else {
@@ -197,7 +197,7 @@ fn kind_of_file(kind: fs::FileType) -> FileKind {
     }
 }
 
-/// The directory of a path and a temporary name in it. A dot keeps it away from whoever reads the directory.
+/// The directory of a path and a temporary name in it. Programs that read the directory skip names that begin with a dot.
 fn temporary_beside(path: &Path) -> Result<(PathBuf, PathBuf), FileError> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(refused(path, FileErrorKind::WrongKind, "not the path of a file"));
@@ -293,7 +293,7 @@ pub(crate) fn create_directory(path: &Path, mode: u32) -> Result<(), FileError> 
     let attempt = failed(path, "make the directory");
     match fs::DirBuilder::new().mode(mode).create(path) {
         Ok(()) => fs::set_permissions(path, Permissions::from_mode(mode)).map_err(attempt),
-        // Somebody else was faster.
+        // Another process was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         Err(error) => Err(attempt(error)),
     }

@@ -1,9 +1,9 @@
 //! Hints that something in a folder or a file has changed, from inotify.
 //!
-//! Owns one inotify queue per watch. A hint says "look again", and which names were taken away: a look cannot see that of a
-//! file that is there again. Writing into a file gives its hint when the writer closes it, so that nobody is sent to look at
-//! half a file; files that appear by link or rename are complete and give theirs at once. For a file its folder is watched,
-//! because editors replace files.
+//! Owns one inotify queue per watch. A hint means "look again" and names the removed entries, since a look cannot see that a file
+//! was removed and created again. Writing into a file gives its hint when the writer closes it, so that no reader finds half a
+//! file; files that appear by link or rename are complete and give theirs at once. For a file its folder is watched, because
+//! editors replace files.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -31,7 +31,7 @@ use crate::files::watch_call;
 
 /// New entries that are looked at one by one; more of them are a hint without looking.
 const MAX_CREATED: usize = 16;
-/// Names that were taken away are told up to this many at a time; whoever looks sees the rest.
+/// A hint names at most this many removed entries; a look at the folder shows the rest.
 const MAX_REMOVED: usize = 4096;
 /// How long the second half of a rename may come after the first: the kernel writes them one after the other.
 const RENAME_WAIT: Duration = Duration::from_millis(5);
@@ -41,7 +41,7 @@ struct Watch {
     queue: AsyncFd<OwnedFd>,
     folder: PathBuf,
     only: Option<OsString>,
-    /// The folder itself is gone: what to say after the last hint.
+    /// The folder itself is gone: the error after the last hint.
     ended: Option<&'static str>,
 }
 
@@ -51,7 +51,7 @@ enum State {
     End,
 }
 
-/// What a batch of events says.
+/// What a batch of events amounts to.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Batch {
     hint: bool,
@@ -154,8 +154,8 @@ async fn next_hint(pool: &BlockingPool, watch: &mut Watch, path: &Path) -> Resul
     }
 }
 
-/// Reads all events that are there, and waits while there are none. Every poll reads, so that whoever does not want to wait
-/// gets what has happened by then and not what the poller knows of.
+/// Reads all events that are there, and waits while there are none. Every poll reads the queue itself, so that a caller that polls
+/// once gets all events so far, also those that the poller has not seen yet.
 async fn read_events(watch: &Watch, batch: &mut Batch) -> io::Result<()> {
     poll_fn(|context| {
         loop {
@@ -202,7 +202,7 @@ impl Batch {
         } else if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.hint = true;
         } else if only.is_some() && name.is_some() && name != only {
-            // Somebody else's file in the folder of the watched one.
+            // Another file in the folder of the watched one.
         } else if let (true, Some(name)) = (flags.contains(ReadFlags::CREATE), name) {
             if self.created.len() <= MAX_CREATED {
                 self.created.push(name.to_owned());
@@ -239,8 +239,8 @@ impl Batch {
     }
 }
 
-/// Whether one of the new entries is more than a file that somebody has just begun to write. Such a file gives its hint when
-/// it is closed.
+/// Whether one of the new entries is complete, and not a file that is still being written. Such a file gives its hint when it is
+/// closed.
 async fn any_complete(pool: &BlockingPool, watch: &Watch, created: Vec<OsString>) -> bool {
     let looked = watch_call(pool, &watch.folder, move |folder| {
         Ok(created
@@ -251,7 +251,7 @@ async fn any_complete(pool: &BlockingPool, watch: &Watch, created: Vec<OsString>
                 Err(_) => false,
             }))
     });
-    // What cannot be looked at here is looked at by whoever gets the hint.
+    // Where the look fails here, the receiver of the hint looks.
     looked.await.unwrap_or(true)
 }
 

@@ -48,7 +48,7 @@ impl Default for HostFiles {
     }
 }
 
-/// One call on the pool; what the pool says becomes the path's error.
+/// One call on the pool; an error of the pool becomes an error of the path.
 pub(crate) async fn on_pool<T: Send + 'static>(
     pool: &BlockingPool,
     path: &Path,

@@ -21,7 +21,7 @@ const LOCK_WAIT_SECONDS: &str = "5";
 const DEADLINE: Duration = Duration::from_secs(15);
 /// The operation failed: there is no such chain or rule, or there is one already.
 const FAILED: i32 = 1;
-/// Somebody else holds the lock.
+/// Another program holds the lock.
 const RESOURCE_PROBLEM: i32 = 4;
 /// What is kept of a program's complaint.
 const MAX_MESSAGE_BYTES: usize = 1000;
@@ -137,7 +137,7 @@ impl PacketFilterWriter for Iptables {
     async fn create_chain(&self, chain: FilterChain) -> Result<(), PacketFilterError> {
         match self.run("-N", chain, &[]).await? {
             Answer::Done => Ok(()),
-            // There was one, or it cannot be made: looking tells.
+            // Either the chain exists, or it cannot be made: check which.
             Answer::Failed(message) => match self.has_chain(chain).await? {
                 true => Ok(()),
                 false => Err(PacketFilterError {

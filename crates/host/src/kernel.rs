@@ -16,7 +16,7 @@ pub struct KernelFacts {
     pub huge_page_sizes_bytes: Vec<u64>,
     /// Whether swap can be limited per cgroup.
     pub has_swap_controller: bool,
-    /// Directories that tell when a processor was throttled; containers may not see them.
+    /// Directories that show when a processor was throttled; containers may not see them.
     pub thermal_throttle_paths: Vec<String>,
     pub is_selinux_enabled: bool,
 }
@@ -74,7 +74,7 @@ fn is_numbered_cpu(name: &str) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// On version 2 the root group has no limits: the own group's file tells.
+/// On version 2 the root cgroup has no limits, so the process's own cgroup is checked.
 fn has_swap_controller(root: &Path, cgroup: CgroupVersion) -> bool {
     match cgroup {
         CgroupVersion::V1 => root

@@ -1,6 +1,6 @@
 //! The kernel's settings that a node of pods needs, swap, and how late the kernel kills rubelet itself.
 //!
-//! Owns reading and writing them. What a wrong setting means is the program's business.
+//! Owns reading and writing them. The program decides what a wrong setting means.
 
 use std::fs;
 use std::io;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// What upstream wants: memory may be promised twice, running out of it kills a process and not the machine, a machine that is
-/// lost starts again, and root has room for the keys of many containers.
+/// Upstream's values: memory may be overcommitted, running out of it kills a process and does not panic, a panic reboots the
+/// machine, and root has room for the keys of many containers.
 const WANTED: [(&str, i64); 6] = [
     ("vm/overcommit_memory", 1),
     ("vm/panic_on_oom", 0),
@@ -45,10 +45,10 @@ pub enum KernelSettingError {
     },
 }
 
-/// Brings every setting to what it should be, or only says which is not.
+/// Sets every setting to its wanted value, or with `protect` only checks it.
 ///
 /// # Errors
-/// The first setting that is not as it should be.
+/// The first setting that does not have its wanted value.
 pub fn settle(protect: bool) -> Result<(), KernelSettingError> {
     settle_below(Path::new("/proc/sys"), protect)
 }
@@ -78,7 +78,7 @@ fn settle_below(root: &Path, protect: bool) -> Result<(), KernelSettingError> {
     Ok(())
 }
 
-/// Whether root here is somebody else on the machine, who may not change the kernel's settings.
+/// Whether rubelet runs in a user namespace, where root may not change the kernel's settings.
 #[must_use]
 pub fn is_in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

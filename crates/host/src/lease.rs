@@ -1,7 +1,7 @@
-//! A short lease on a file: while it is held nobody begins to write.
+//! A short lease on a file: while it is held no process begins to write.
 //!
-//! Owns the two calls that `rustix` does not have. Whoever opens the file for writing meanwhile waits until the lease ends, and
-//! the kernel would tell this process so by a signal; the one chosen here is ignored unless somebody asks for it.
+//! Owns the two calls that `rustix` does not have. A process that opens the file for writing meanwhile waits until the lease ends,
+//! and the kernel notifies this process by a signal; the one chosen here is ignored by default.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 const F_SETSIG: i32 = 10;
 
 pub(crate) struct ReadLease<'a> {
-    /// Nothing when the filesystem has no leases, or the file is somebody else's.
+    /// `None` when the filesystem has no leases, or another user owns the file.
     held: Option<BorrowedFd<'a>>,
 }
 
 impl<'a> ReadLease<'a> {
-    /// Nothing when somebody has the file open for writing.
+    /// `None` when a process has the file open for writing.
     pub(crate) fn take(file: &'a File) -> Option<Self> {
         let file = file.as_fd();
         // Without it the signal would be one that ends the process.

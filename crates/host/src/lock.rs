@@ -1,4 +1,4 @@
-//! The lock file: one agent per node, and a way for a successor to ask this one to leave.
+//! The lock file: one agent per node, and the signal by which a new agent makes this one exit.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Why the lock could not be had or watched.
+/// Why the lock could not be taken or watched.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("cannot open the lock file {path}")]
@@ -30,7 +30,7 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// Takes the lock and waits for whoever holds it; `waiting` is called once if there is somebody.
+    /// Takes the lock. While another process holds it, calls `waiting` once and waits.
     pub fn acquire(path: &Path, waiting: impl FnOnce()) -> Result<Self, LockError> {
         let file = OpenOptions::new()
             .read(true)
@@ -61,7 +61,7 @@ impl LockFile {
         })
     }
 
-    /// Starts to watch for somebody else opening or deleting the file.
+    /// Starts to watch for other processes that open or delete the file.
     pub fn watch_contention(&self) -> Result<Contention, LockError> {
         let failed = |errno: Errno| LockError::Watch {
             path: self.path.clone(),
@@ -84,7 +84,7 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Blocks until somebody opens or deletes the lock file: a thread of its own belongs here.
+    /// Blocks until another process opens or deletes the lock file; call it on a thread of its own.
     pub fn wait(&self) -> Result<(), LockError> {
         let mut buffer = [MaybeUninit::<u8>::uninit(); 512];
         let mut reader = inotify::Reader::new(&self.queue, &mut buffer);
@@ -115,15 +115,15 @@ mod tests {
     fn the_second_waits_for_the_first_and_says_so() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let first = LockFile::acquire(&path, || panic!("nobody to wait for")).unwrap();
-        let (waiting, told) = channel();
+        let first = LockFile::acquire(&path, || panic!("the lock is free")).unwrap();
+        let (waiting, waits) = channel();
         let (got, done) = channel();
         let second_path = path.clone();
         let second = std::thread::spawn(move || {
             let lock = LockFile::acquire(&second_path, || waiting.send(()).unwrap());
             got.send(lock.is_ok()).unwrap();
         });
-        told.recv_timeout(Duration::from_secs(10)).unwrap();
+        waits.recv_timeout(Duration::from_secs(10)).unwrap();
         assert!(done.try_recv().is_err(), "the lock is held");
         drop(first);
         assert!(done.recv_timeout(Duration::from_secs(10)).unwrap());

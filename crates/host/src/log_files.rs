@@ -90,7 +90,7 @@ fn rename_to_free(from: &Path, to: &Path) -> Result<bool, FileError> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(true),
         Err(Errno::EXIST) => Ok(false),
-        // A filesystem without that kind of rename: the next best is to look first.
+        // A filesystem without that kind of rename: check first that the name is free.
         Err(Errno::INVAL | Errno::NOSYS) => {
             if fs::symlink_metadata(to).is_ok() {
                 return Ok(false);
@@ -124,7 +124,7 @@ fn open_regular(path: &Path, flags: OFlags) -> Result<File, FileError> {
     Ok(file)
 }
 
-/// Nobody can begin to write while the two looks are made, and between them every byte would show in the length.
+/// Whether no process has written since `length` was read: the lease keeps writers out, and an earlier write shows in the length.
 fn is_at_rest(source: &File, length: u64) -> io::Result<bool> {
     let Some(_lease) = ReadLease::take(source) else {
         return Ok(false);
@@ -159,7 +159,7 @@ fn compress_with(
         }
         fs::rename(&temporary, beside(path, ".gz"))?;
         match fs::remove_file(path) {
-            // Somebody saw both and removed the one that is not needed.
+            // Another process saw both files and removed the original.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
             removed => removed.map(|()| true),
         }
@@ -250,7 +250,7 @@ mod tests {
         let held = append();
         check(compress(&log), "text\n");
         drop(held);
-        // Somebody wrote after the copy, and is still at it, or not.
+        // A process wrote after the copy, and still has the file open, or not.
         let kept = std::cell::RefCell::new(Vec::new());
         for stays_open in [true, false] {
             let copied = std::cell::Cell::new(false);

@@ -2,12 +2,12 @@
 //!
 //! Owns one inotify queue and one thread. A watch fires once and is set again only after a look at the file, so that a container
 //! that writes without a pause costs one look per pace and not one event per line. The thread blocks on a filesystem that
-//! hangs; whoever waits looks at his files now and then himself.
+//! hangs; callers therefore also look at their files themselves from time to time.
 //!
 //! ```text
 //!            event                    pace is over, too small
 //!  armed ───────────► due at … ──────────────────────────────► armed
-//!                        └── large enough, another file, gone ──► told
+//!                        └── large enough, another file, gone ──► notified
 //! ```
 
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ impl LogGrowth {
     /// What to wait for. Without a thread it is a pause.
     pub(crate) fn wait(&self, growth: Growth) -> Waiting {
         let inbox = self.inbox();
-        let (sender, told) = oneshot::channel();
+        let (sender, notified) = oneshot::channel();
         let id = inbox.as_ref().map(|inbox| {
             inbox.change(|news| {
                 news.next_id += 1;
@@ -88,7 +88,7 @@ impl LogGrowth {
             })
         });
         Waiting {
-            told,
+            notified,
             begun: inbox.zip(id),
             pause: None,
         }
@@ -116,7 +116,7 @@ impl LogGrowth {
 
 /// Ends when there is news. Dropping it takes the wait back.
 pub(crate) struct Waiting {
-    told: oneshot::Receiver<()>,
+    notified: oneshot::Receiver<()>,
     begun: Option<(Arc<Inbox>, u64)>,
     /// Instead of a thread.
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
@@ -127,11 +127,11 @@ impl Future for Waiting {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.begun.is_some() {
-            let told = Pin::new(&mut self.told).poll(context).map(drop);
-            if told.is_ready() {
+            let notified = Pin::new(&mut self.notified).poll(context).map(drop);
+            if notified.is_ready() {
                 self.begun = None;
             }
-            return told;
+            return notified;
         }
         let pause = self
             .pause
@@ -153,7 +153,7 @@ struct Wait {
     identity: Option<FileIdentity>,
     size_bytes: u64,
     pace: Duration,
-    told: oneshot::Sender<()>,
+    notified: oneshot::Sender<()>,
     watch: Option<i32>,
     looked_at: Instant,
     due: Option<Instant>,
@@ -176,7 +176,7 @@ struct Watcher {
     inbox: Arc<Inbox>,
     queue: Option<OwnedFd>,
     waits: BTreeMap<u64, Wait>,
-    /// Who waits for a watch; several may wait for one file.
+    /// The waits of each watch; several may be for one file.
     watches: BTreeMap<i32, Vec<u64>>,
 }
 
@@ -198,7 +198,7 @@ impl Watcher {
         }
     }
 
-    /// Whether anybody is left who could wait.
+    /// Takes over new and cancelled waits; false when the last [`LogGrowth`] is dropped.
     fn take_news(&mut self) -> bool {
         let _ = rustix::io::read(&self.inbox.wake, &mut [0_u8; 8]);
         let (begun, given_up, ended) = {
@@ -210,13 +210,13 @@ impl Watcher {
             )
         };
         let now = Instant::now();
-        for (id, growth, told) in begun {
+        for (id, growth, notified) in begun {
             let wait = Wait {
                 path: growth.path,
                 identity: growth.identity,
                 size_bytes: growth.size_bytes,
                 pace: growth.pace,
-                told,
+                notified,
                 watch: None,
                 looked_at: now,
                 due: Some(now),
@@ -261,8 +261,8 @@ impl Watcher {
             };
             if wait.has_news() {
                 if let Some(wait) = self.forget(id) {
-                    // Whoever waited may have gone.
-                    let _ = wait.told.send(());
+                    // The waiting caller may be gone.
+                    let _ = wait.notified.send(());
                 }
                 continue;
             }
@@ -299,7 +299,7 @@ impl Watcher {
             let left = due.saturating_duration_since(now);
             Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                // Rounded up: a sleep that ends early would turn in a circle.
+                // Rounded up: a sleep that ends early would make the loop spin.
                 tv_nsec: i64::from(left.subsec_nanos()) + i64::from(left.subsec_nanos() < 999_999_999),
             }
         });

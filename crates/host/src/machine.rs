@@ -1,4 +1,4 @@
-//! What the node says about itself: the facts behind `status.nodeInfo` and `status.capacity`.
+//! The facts of the machine behind `status.nodeInfo` and `status.capacity`.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ pub struct Machine {
     pub hostname: String,
     pub kernel_version: String,
     pub os_image: String,
-    /// In Go's words, as `kubernetes.io/arch` has it.
+    /// Go's name of it, as `kubernetes.io/arch` has it.
     pub architecture: String,
     pub machine_id: String,
     pub boot_id: String,

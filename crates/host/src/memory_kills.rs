@@ -1,7 +1,7 @@
-//! The kernel's log, read for whom it killed because memory ran out.
+//! The kernel's log, read for the processes that the kernel killed because memory ran out (OOM kills).
 //!
-//! It is opened with the first question, from its oldest record on, and read to its end with every question: the kernel writes
-//! the record before it kills, so that the answer about a dead container is final. Nobody waits for records in between.
+//! The log is opened with the first query, from its oldest record on, and read to its end with every query: the kernel writes the
+//! record before it kills, so that the answer about a dead container is final. Between queries no thread waits for records.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -26,7 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const RECORD_BYTES: usize = 16 << 10;
 /// Victims that are remembered.
 const MAX_VICTIMS: usize = 256;
-/// Records of a higher priority number are of other programs, which may say what they like.
+/// Records of a higher priority number come from other programs, whose texts are not trusted.
 const KERNEL_PRIORITIES: u32 = 8;
 
 #[derive(Clone)]
@@ -104,7 +104,7 @@ impl Log {
     }
 }
 
-/// The cgroup of a process that a record tells of as killed. A record begins with `<priority>,<number>,<time>,<flags>;`.
+/// The cgroup of the killed process that a record reports. A record begins with `<priority>,<number>,<time>,<flags>;`.
 fn victim_of(record: &str) -> Option<&str> {
     let (head, text) = record.split_once(';')?;
     let priority: u32 = head.split(',').next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What the Node object says of the machine beyond [`crate::machine`], and the addresses that it may be listed with.
+//! Facts of the machine for the Node object beyond [`crate::machine`], and the addresses that the Node may list.
 //!
 //! What cannot be read counts as not there.
 
@@ -36,7 +36,7 @@ const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 pub struct NodeFacts {
     pub machine_id: String,
     pub system_uuid: String,
-    /// Empty where the system does not say what it is.
+    /// `PRETTY_NAME` of os-release; empty where there is none.
     pub os_image: String,
     /// Whether this process is root only in a user namespace.
     pub is_in_user_namespace: bool,
@@ -152,7 +152,7 @@ impl Default for HostNetwork {
 }
 
 impl HostNetwork {
-    /// What the name stands for; `None` when the resolver does not say so in time.
+    /// The addresses of the name; `None` when the resolver does not answer in time.
     async fn lookup(&self, name: &str) -> Option<Vec<IpAddr>> {
         let permit = Arc::clone(&self.lookups).try_acquire_owned().ok()?;
         let name = name.to_owned();
@@ -169,7 +169,7 @@ impl HostNetwork {
     }
 }
 
-/// Whether the resolver says that there is no such name, rather than that it cannot tell now. Of what the C library says the
+/// Whether the resolver's answer is that there is no such name, rather than a temporary failure. Of the C library's error the
 /// standard library keeps only the text, which is always English; the texts are those of glibc and musl.
 fn is_no_such_name(error: &io::Error) -> bool {
     let text = error.to_string();

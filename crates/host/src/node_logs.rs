@@ -1,8 +1,8 @@
 //! The node's own logs behind the port.
 //!
-//! Owns how a path is resolved: by the kernel, which is told to stay below the directory. Links in `/var/log` are made by
-//! whoever has it mounted, so that no link is trusted; those with an absolute target inside the directory, as the links of
-//! container logs have, are resolved here, one at a time and below the directory again.
+//! Owns how a path is resolved: by the kernel, restricted to the directory. Pods that mount `/var/log` can make links there, so that
+//! no link is trusted; those with an absolute target inside the directory, as the links of container logs have, are resolved here,
+//! one at a time and below the directory again.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -106,7 +106,7 @@ impl NodeLogReader for HostNodeLogs {
     }
 }
 
-/// The next bytes of either output, until both are closed. How the program ends is its own affair, as for upstream.
+/// The next bytes of either output, until both are closed. The exit code is ignored, as upstream does.
 async fn next_piece(mut child: Child) -> Option<(Result<Vec<u8>, FileError>, Child)> {
     let mut output = vec![0; PIECE_BYTES];
     let mut complaint = vec![0; PIECE_BYTES];

@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The limit that was asked for cannot be had.
+/// The limit that was asked for is not possible.
 #[derive(Debug, thiserror::Error)]
 #[error("the limit of open files is {limit:?} instead of {wanted}")]
 pub struct FewerOpenFiles {
@@ -28,7 +28,7 @@ pub fn set_limit(wanted: u64) -> Result<(), FewerOpenFiles> {
             current: maximum,
             maximum,
         };
-        // Raising it up to the maximum is always allowed; if not, what is in force is told.
+        // Raising it up to the maximum is always allowed; if it fails, the error has the limit in force.
         let _ = setrlimit(Resource::Nofile, highest);
         FewerOpenFiles {
             wanted,

@@ -18,7 +18,7 @@ pub(crate) fn most_below(root: &Path) -> Option<u64> {
         .min()
 }
 
-/// The processors that are on, as the kernel lists them: `0-3`. Empty when it does not say.
+/// The online processors, as the kernel lists them: `0-3`. Empty when the list cannot be read.
 #[must_use]
 pub fn processors() -> String {
     let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();

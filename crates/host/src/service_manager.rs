@@ -12,7 +12,7 @@ const SHORTEST_WATCHDOG: Duration = Duration::from_secs(1);
 /// How long a service manager that reads nothing is waited for: the thread that waits has other work.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Why the environment's wish for a watchdog cannot be met.
+/// Why the watchdog that the environment asks for is not possible.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchdogError {
     #[error("WATCHDOG_USEC={value:?} is not a positive number of microseconds")]
@@ -42,17 +42,17 @@ impl ServiceManager {
         Ok(Self { socket })
     }
 
-    /// Says that start-up is complete.
+    /// Reports that start-up is complete.
     pub fn ready(&self) -> io::Result<()> {
         self.send("READY=1")
     }
 
-    /// Says that the process is going down.
+    /// Reports that the process is shutting down.
     pub fn stopping(&self) -> io::Result<()> {
         self.send("STOPPING=1")
     }
 
-    /// Says that the process is alive.
+    /// Reports that the process is alive, for the watchdog.
     pub fn alive(&self) -> io::Result<()> {
         self.send("WATCHDOG=1")
     }
@@ -65,7 +65,7 @@ impl ServiceManager {
     }
 }
 
-/// How often the service manager wants to hear of us: half of `WATCHDOG_USEC`, or never.
+/// How often the service manager expects a report: half of `WATCHDOG_USEC`; `None` without a watchdog.
 pub fn watchdog_interval_from_environment() -> Result<Option<Duration>, WatchdogError> {
     let text = |name| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     watchdog_interval(text("WATCHDOG_USEC"), text("WATCHDOG_PID"), std::process::id())
@@ -84,7 +84,7 @@ fn watchdog_interval(
         _ => return Err(WatchdogError::NotANumber { value: usec }),
     };
     if let Some(pid) = pid.filter(|value| !value.is_empty()) {
-        // The wish is meant for another process of the unit.
+        // The watchdog is meant for another process of the unit.
         if pid
             .parse::<u32>()
             .map_err(|_| WatchdogError::NotAPid { value: pid })?

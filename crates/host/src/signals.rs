@@ -1,4 +1,4 @@
-//! What the kernel says about memory, filesystems and processes of the whole node.
+//! The kernel's figures of memory, filesystems and processes of the whole node, as eviction signals use them.
 //!
 //! Owns which files are read and the deadline of each call: a filesystem may be dead, and then only its own reading is missing.
 //! Values are those that upstream's kubelet sees; nothing is judged here.
@@ -20,7 +20,7 @@ use crate::processes;
 
 /// The kernel answers in milliseconds; what takes this long is a dead filesystem.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
-/// The kernel's word for no limit on version 1 is a number near the largest one, rounded to pages.
+/// Version 1 shows no limit as a number near the largest one, rounded to pages.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
 /// The readings of this machine.
@@ -104,7 +104,7 @@ impl MemoryTree {
         let stat = self.stat(&self.mount)?;
         let usage = match number_if_any(&self.mount.join(self.usage_file()))? {
             Some(usage) => usage,
-            // The root of version 2 has no such file: what it would say is the sum of these two.
+            // The root of version 2 has no such file; its value would be the sum of these two.
             None => stat.value("anon").saturating_add(stat.value("file")),
         };
         Ok(MemoryReading {
@@ -207,7 +207,7 @@ fn filesystem(path: &Path) -> Result<FilesystemReading, SignalError> {
 
 fn processes_below(root: &Path) -> Result<ProcessReading, SignalError> {
     let most = processes::most_below(root)
-        .ok_or_else(|| SignalError::new("/proc/sys/kernel", "tells no limit on processes"))?;
+        .ok_or_else(|| SignalError::new("/proc/sys/kernel", "has no limit on processes"))?;
     let path = root.join("proc/loadavg");
     let load = text(&path)?;
     // `0.00 0.01 0.05 running/all last-pid`
@@ -218,7 +218,7 @@ fn processes_below(root: &Path) -> Result<ProcessReading, SignalError> {
     let running = all.and_then(|(_, all)| all.parse().ok()).ok_or_else(|| {
         SignalError::new(
             path.display().to_string(),
-            "does not tell the number of processes",
+            "does not have the number of processes",
         )
     })?;
     Ok(ProcessReading { most, running })

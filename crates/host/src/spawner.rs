@@ -25,7 +25,7 @@ impl TokioSpawner {
         }
     }
 
-    /// For tasks that the program cannot live without: a panic of one of them is also told to whoever has the other end.
+    /// For tasks that the program cannot do without: a panic of one of them is also sent to `defects`.
     #[must_use]
     pub fn vital(&self, defects: mpsc::Sender<String>) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl TokioSpawner {
 
 impl Spawner for TokioSpawner {
     fn spawn(&self, name: &str, future: BoxFuture<'static, ()>) {
-        // No parent: a task lives on after the span that it was spawned in.
+        // No parent: a task outlives the span that it was spawned in.
         let span = tracing::info_span!(parent: None, "task", task = name);
         let vital = self.defects.clone().map(|defects| (defects, name.to_owned()));
         let guarded = async move {
@@ -54,7 +54,7 @@ impl Spawner for TokioSpawner {
     }
 }
 
-/// What a panic said, if it said it in words.
+/// The message of a panic, if it has one.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
@@ -70,7 +70,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_ends_its_own_task_only() {
         let spawner = TokioSpawner::new(Handle::current());
-        let (alive, told) = tokio::sync::oneshot::channel();
+        let (alive, received) = tokio::sync::oneshot::channel();
         let (gone, ended) = tokio::sync::oneshot::channel::<()>();
         spawner.spawn(
             "breaks",
@@ -86,24 +86,27 @@ mod tests {
         })
         .join()
         .unwrap();
-        told.await.unwrap();
+        received.await.unwrap();
     }
 
     #[tokio::test]
     async fn the_panic_of_a_vital_task_is_told() {
         let plain = TokioSpawner::new(Handle::current());
-        let (defects, mut told) = mpsc::channel(1);
+        let (defects, mut received) = mpsc::channel(1);
         let vital = plain.vital(defects);
         vital.spawn("ends", Box::pin(async {}));
         vital.spawn("breaks", Box::pin(async { panic!("on {}", "purpose") }));
-        assert_eq!(told.recv().await.as_deref(), Some("breaks panicked: on purpose"));
+        assert_eq!(
+            received.recv().await.as_deref(),
+            Some("breaks panicked: on purpose")
+        );
         vital.spawn("breaks again", Box::pin(async { panic!("once more") }));
         drop(vital);
         assert_eq!(
-            told.recv().await.as_deref(),
+            received.recv().await.as_deref(),
             Some("breaks again panicked: once more")
         );
-        assert_eq!(told.recv().await, None, "a task that ends is no defect");
+        assert_eq!(received.recv().await, None, "a task that ends is no defect");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The ids that the machine's administrator gave to the user `kubelet`, for pods with users of their own.
+//! The subordinate ids of the user `kubelet`, for pods with user namespaces.
 //!
-//! Owns asking `getsubids`. What the answer is worth is judged elsewhere.
+//! Owns running `getsubids`. The caller checks its output.
 
 use std::fs;
 use std::io::Read;
@@ -28,10 +28,10 @@ pub enum SubordinateIdsError {
     TimedOut { arguments: String },
 }
 
-/// What `getsubids` says of the users and of the groups; nothing when there is no such user or no such program.
+/// The output of `getsubids` for users and for groups; `None` when there is no such user or no such program.
 ///
 /// # Errors
-/// When the program is there, and does not answer as it should.
+/// When the program exists and fails or does not answer in time.
 pub fn subordinate_ids() -> Result<Option<(String, String)>, SubordinateIdsError> {
     let users = fs::read_to_string("/etc/passwd").map_err(SubordinateIdsError::Users)?;
     let has_user = users.lines().any(|line| line.split(':').next() == Some(USER));

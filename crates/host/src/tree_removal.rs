@@ -1,8 +1,8 @@
 //! Removing a directory with everything in it, and nothing else.
 //!
-//! Owns the walk: by open directories and names relative to them, so that nobody can lead it elsewhere by swapping a directory
-//! for a symlink. Nothing is removed when something is mounted below, and what gets mounted meanwhile is not entered: a volume
-//! of a pod must never lose its data because a directory goes.
+//! Owns the walk: by open directories and names relative to them, so that a container cannot lead it elsewhere by swapping a
+//! directory for a symlink. Nothing is removed when something is mounted below, and what gets mounted meanwhile is not entered: a
+//! volume of a pod must never lose its data because a directory is removed.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -26,7 +26,7 @@ const MAX_REWINDS: u32 = 100_000;
 /// Which mount a thing is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Mount {
-    /// Zero on kernels that do not tell.
+    /// Zero on kernels that do not report it.
     id: u64,
     device: (u32, u32),
 }

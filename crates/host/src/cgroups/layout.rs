@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::cgroup::CgroupVersion;
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// The controllers of version 1; other words of a mount are options.
+/// The controllers of version 1; other fields of a mount are options.
 const KNOWN: [&str; 13] = [
     "blkio",
     "cpu",

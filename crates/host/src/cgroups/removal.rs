@@ -1,7 +1,7 @@
 //! Removing a cgroup with everything that still runs in it.
 //!
 //! Owns the killing of leftovers. A process is killed only after its handle was opened and it was seen in the cgroup again, so
-//! that a number that the kernel gave to somebody else meanwhile is never hit.
+//! that a process id that the kernel reused meanwhile is never hit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::layout::{Layout, directory};
 use super::tree::write;
 
-/// Killed processes take a moment to leave. What takes longer is tried again by whoever asked.
+/// Killed processes take a moment to exit. The caller retries what takes longer.
 const PATIENCE: Duration = Duration::from_millis(700);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -41,7 +41,7 @@ pub(super) fn remove(layout: &Layout, path: &str) -> Result<(), CgroupError> {
             return Ok(());
         }
         if Instant::now() >= end {
-            // Whoever comes to own this cgroup instead must be able to start processes.
+            // The removal failed: the next owner of this cgroup must be able to start processes.
             limit_processes(layout, path, "max");
             return Err(CgroupError::new(
                 path,

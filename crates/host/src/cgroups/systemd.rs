@@ -56,7 +56,7 @@ impl Systemd {
     /// Connects to the manager.
     ///
     /// # Errors
-    /// When nobody answers on the system bus.
+    /// When systemd does not answer on the system bus.
     pub async fn connect(cgroup: CgroupVersion) -> Result<Self, SystemdError> {
         Self::connect_at(cgroup, None).await
     }
@@ -95,7 +95,7 @@ impl Systemd {
         let started = self.job("start", &unit.name, "StartTransientUnit", &body).await;
         match started {
             Err(Failure::Method { name, .. }) if name.ends_with(".UnitExists") => Ok(()),
-            other => other.map_err(|failure| failure.told("start", &unit.name)),
+            other => other.map_err(|failure| failure.into_error("start", &unit.name)),
         }
     }
 
@@ -114,7 +114,7 @@ impl Systemd {
         let body = (unit.name.as_str(), true, properties);
         let set = self.call("SetUnitProperties", &body);
         let set = within(set).await.map(|_| ());
-        set.map_err(|failure| failure.told("set the properties of", &unit.name))
+        set.map_err(|failure| failure.into_error("set the properties of", &unit.name))
     }
 
     /// Stops a slice; one that is not there is stopped.
@@ -126,7 +126,7 @@ impl Systemd {
             {
                 return Ok(());
             }
-            other => other.map_err(|failure| failure.told("stop", unit))?,
+            other => other.map_err(|failure| failure.into_error("stop", unit))?,
         }
         // A failed unit would stay in the list; one that is gone already is fine.
         let _ = within(self.call("ResetFailedUnit", &(unit,))).await;
@@ -146,8 +146,8 @@ impl Systemd {
     {
         within(async {
             match self.job_once(what, unit, method, body).await {
-                // The whole of it: the end of a job is told on the connection that asked for it. What has been done already
-                // is told as such.
+                // The whole call is repeated: systemd signals the end of a job on the connection that requested it, and answers
+                // a call that is already done with an error that counts as success.
                 Err(Failure::Lost(_)) => {
                     self.forget_connection().await;
                     self.job_once(what, unit, method, body).await
@@ -230,7 +230,7 @@ enum Failure {
 }
 
 impl Failure {
-    fn told(self, what: &'static str, unit: &str) -> SystemdError {
+    fn into_error(self, what: &'static str, unit: &str) -> SystemdError {
         let unit = unit.to_owned();
         match self {
             Self::Lost(problem) => SystemdError::Unreachable(problem),
@@ -285,7 +285,7 @@ async fn connect(address: Option<&str>) -> Result<Connection, SystemdError> {
             None => connection::Builder::system(),
         };
         let connection = bus.build().await?;
-        // Without it systemd does not tell when a job ends.
+        // Without it systemd sends no signal when a job ends.
         call(&connection, "Subscribe", &()).await?;
         Ok(connection)
     });
@@ -325,7 +325,7 @@ async fn version_of(connection: &Connection) -> Result<u32, SystemdError> {
     });
     let text = asked
         .await
-        .map_err(|failure| failure.told("tell its version to", "rubelet"))?;
+        .map_err(|failure| failure.into_error("report its version to", "rubelet"))?;
     Ok(version_number(&text))
 }
 
@@ -421,7 +421,7 @@ mod tests {
         }
     }
 
-    /// The connection that was held is dead, and nobody was told.
+    /// The held connection is dead, and nothing has reported it.
     #[tokio::test]
     async fn a_bus_that_was_restarted_is_used_at_once() {
         let dir = tempfile::tempdir().unwrap();

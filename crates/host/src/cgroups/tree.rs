@@ -73,7 +73,7 @@ fn hand_down(hierarchy: &Hierarchy, parent: &Path) {
     let missing: Vec<String> = hierarchy
         .controllers
         .iter()
-        .filter(|one| !already.split_whitespace().any(|word| word == one.as_str()))
+        .filter(|one| !already.split_whitespace().any(|name| name == one.as_str()))
         .map(|one| format!("+{one}"))
         .collect();
     if !missing.is_empty() && write(&file, &missing.join(" ")).is_err() {

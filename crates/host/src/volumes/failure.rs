@@ -1,6 +1,6 @@
-//! Why a step was not done, before it is known which step of which volume it was.
+//! Why a step failed; the caller adds which step of which volume it was.
 //!
-//! Owns the way from the kernel's error numbers to the port's kinds, and the words.
+//! Owns the mapping of the kernel's error numbers to the port's kinds, and the messages.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Failure {
 /// An error of the kernel, with what was tried: `mount tmpfs at /a: permission denied`.
 pub(super) fn failed<'a>(attempt: &'a str, path: &'a Path) -> impl Fn(Errno) -> Failure + 'a {
     move |errno| {
-        let message = format!("{attempt} {}: {}", path.display(), words(errno));
+        let message = format!("{attempt} {}: {}", path.display(), errno_text(errno));
         Failure::new(kind_of(errno), message)
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn is_corrupted(errno: Errno) -> bool {
 }
 
 /// The error as programs of Kubernetes write it: in lower case and without its number.
-pub(super) fn words(errno: Errno) -> String {
+pub(super) fn errno_text(errno: Errno) -> String {
     let text = io::Error::from(errno).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut characters = text.chars();

@@ -1,6 +1,6 @@
 //! The check of a hostPath volume's type, and the creation that two of the types ask for.
 //!
-//! Owns the words of a failed check. The path is the node's own and may lie anywhere, also on a mount that is dead.
+//! Owns the messages of a failed check. The path is the node's own and may lie anywhere, also on a dead mount.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io;
@@ -12,12 +12,12 @@ use rubelet_ports::volume_host::HostPathKind;
 use rustix::fs::{Mode, OFlags, fchmod, mkdirat, open, openat};
 use rustix::io::Errno;
 
-use super::failure::{Failure, errno_of, failed, kind_of, words};
+use super::failure::{Failure, errno_of, errno_text, failed, kind_of};
 
 const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 
-/// What a path leads to, in the words of the API's types.
+/// What a path leads to, by the API's types of hostPath.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Present {
     Directory,
@@ -46,7 +46,7 @@ impl Present {
         }
     }
 
-    fn word(self) -> Option<&'static str> {
+    fn type_name(self) -> Option<&'static str> {
         match self {
             Self::Directory => Some("Directory"),
             Self::File => Some("File"),
@@ -78,7 +78,7 @@ pub(super) fn check(path: &Path, kind: HostPathKind) -> Result<(), Failure> {
 
 fn mismatch(path: &Path, kind: HostPathKind, present: Present) -> Failure {
     let unknown = "only recognise file, directory, socket, block device and character device";
-    let message = kind.mismatch(path, present.word().ok_or(unknown));
+    let message = kind.mismatch(path, present.type_name().ok_or(unknown));
     Failure::new(VolumeErrorKind::WrongKind, message)
 }
 
@@ -86,7 +86,7 @@ fn undetermined(path: &Path, kind: HostPathKind, error: &io::Error) -> Failure {
     let errno = errno_of(error);
     let reason = match errno {
         Errno::NOENT => format!("path {path:?} does not exist"),
-        errno => format!("stat {}: {}", path.display(), words(errno)),
+        errno => format!("stat {}: {}", path.display(), errno_text(errno)),
     };
     Failure::new(kind_of(errno), kind.mismatch(path, Err(&reason)))
 }
@@ -100,7 +100,7 @@ fn make_directory(path: &Path) -> Result<(), Failure> {
         })
         .collect();
     if missing.is_empty() {
-        // Something in the way, like a file above it: the attempt tells what.
+        // An entry on the path is no directory: the attempt fails with the reason.
         let made = fs::DirBuilder::new().mode(DIRECTORY_MODE).create(path);
         return made.map_err(|error| failed("mkdir", path)(errno_of(&error)));
     }

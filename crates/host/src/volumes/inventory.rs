@@ -1,6 +1,6 @@
 //! What is left of volumes on the node: directories by their names, mounts from the kernel's list.
 //!
-//! Nothing that is mounted is entered or looked at, so that a dead mount below the pods' directory keeps nobody waiting.
+//! Nothing that is mounted is entered or looked at, so that the inventory never hangs on a dead mount below the pods' directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

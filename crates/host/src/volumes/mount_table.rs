@@ -142,7 +142,7 @@ pub(super) fn is_mount_point(path: &Path, found: &Found) -> Result<bool, Failure
     {
         return Ok(found.stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
     }
-    // Kernels before 5.8 do not tell.
+    // Kernels before 5.8 do not report it.
     mounted_at(path).map(|mount| mount.is_some())
 }
 

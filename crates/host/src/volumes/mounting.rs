@@ -17,7 +17,7 @@ use rustix::mount::{
 use super::failure::{Failure, failed, is_corrupted};
 use super::mount_table::{self, MountEntry, is_mount_point, look, mounted_at};
 
-/// Mounts that may lie upon each other at one path; more are somebody else's doing.
+/// Mounts that may be stacked at one path; rubelet and container runtimes never stack more.
 const MAX_STACKED: usize = 64;
 
 /// Set once a kernel has refused `noswap` (before 6.4), so that it is not asked each time.
@@ -118,8 +118,8 @@ fn page_size_of(options: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Unmounts everything that is mounted exactly at a path. A filesystem that says itself that it is gone is detached, whatever
-/// was asked for.
+/// Unmounts everything that is mounted exactly at a path. A filesystem that answers with an error of a lost server is detached,
+/// also without `lazy`.
 pub(super) fn unmount_all(target: &Path, lazy: bool) -> Result<(), Failure> {
     for _ in 0..MAX_STACKED {
         let mut flags = UnmountFlags::NOFOLLOW;
@@ -142,8 +142,8 @@ pub(super) fn unmount_all(target: &Path, lazy: bool) -> Result<(), Failure> {
     Err(Failure::new(VolumeErrorKind::Busy, message))
 }
 
-/// Makes sure that what is mounted below the kubelet's directory is seen by containers that ask for it, and what they mount
-/// there by everybody. The directory is made when it is missing.
+/// Makes mounts below the kubelet's directory shared: containers with mount propagation see them, and what those containers mount
+/// there is seen by the node and by others. The directory is made when it is missing.
 ///
 /// # Errors
 /// When the directory or its mount cannot be made, or when mounts below it would be covered.

@@ -1,6 +1,6 @@
 //! The group of a volume: everything in it belongs to it and can be used by it.
 //!
-//! Owns the walk. It goes by open directories, so that nobody can lead it out of the volume by swapping something for a
+//! Owns the walk. It goes by open directories, so that a container cannot lead it out of the volume by swapping an entry for a
 //! symlink, and it does not enter what is mounted below. However large the tree, it holds a few open directories and a few
 //! bytes for each level. The root comes last: as long as it does not have the group, the work is not done.
 
@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::failure::{Failure, failed, words};
+use super::failure::{Failure, errno_text, failed};
 
 const READ_WRITE: u32 = 0o660;
 const READ_ONLY: u32 = 0o440;
@@ -31,7 +31,7 @@ const ENTRIES_PER_LOOK: u64 = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Walked {
     pub(super) entries: u64,
-    /// Those that could not be changed, which is no error, and what the kernel said of the first.
+    /// The number of entries that could not be changed, which is no error, and the kernel's error of the first.
     pub(super) refused: u64,
     pub(super) first_refusal: Option<Errno>,
 }
@@ -45,7 +45,7 @@ impl Walked {
                 self.refused,
                 self.entries,
                 root.display(),
-                words(errno)
+                errno_text(errno)
             )
         })
     }
@@ -209,7 +209,7 @@ impl Walk {
         self.change(entries.fd()?, &level.stat);
         if above.entries.is_none() {
             let opened = reopened(entries.fd()?, "..")?;
-            // Somebody has moved the directory; the next attempt finds it where it is now.
+            // Another process has moved the directory; the next attempt finds it where it is now.
             if !same_directory(&stat_of(&opened)?, &above.stat) {
                 return Err(Errno::STALE);
             }

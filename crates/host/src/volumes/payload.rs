@@ -1,4 +1,4 @@
-//! Writing the files of a volume so that whoever reads them sees one version or the next, never a mixture.
+//! Writing the files of a volume so that readers see one version or the next, never a mixture.
 //!
 //! Owns the layout: `..<time>` has the files, `..data` is a link to it that a rename switches over, and each visible name is
 //! a link through `..data`. What an interrupted write has left is removed by the next one. Nothing is synced to the disk:

@@ -1,8 +1,8 @@
-//! A part of a volume, bound to a place of its own, without ever leaving the volume.
+//! Bind mounts of subPaths, which never lead out of their volume.
 //!
-//! Owns the way from a volume's root to what a subPath names. Containers may write the volume at the same time and swap
-//! directories for symlinks: so what was opened is what is bound, by its number and not by its name. The kernel resolves
-//! the path (`openat2`); where it cannot, each name is opened here.
+//! Owns the resolution of a subPath from the volume's root. Containers may write the volume at the same time and swap
+//! directories for symlinks, so the opened file is bound by its descriptor and not by its name. The kernel resolves the path
+//! (`openat2`); where it cannot, each name is opened here.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -56,7 +56,7 @@ pub(super) fn bind(volume_root: &Path, relative: &Path, target: &Path, end: Inst
     let root = root.map_err(failed("open", volume_root))?;
     let source = open_or_make(&root, &resolved, relative)?;
     let found = look_at_open(&source).map_err(failed("look at", relative))?;
-    // Opening may have hung for long; what is mounted now is not expected by anybody any more.
+    // Opening may have hung for long; the caller no longer expects a mount.
     if Instant::now() >= end {
         return Err(Failure::too_late());
     }
@@ -67,7 +67,7 @@ pub(super) fn bind(volume_root: &Path, relative: &Path, target: &Path, end: Inst
     let source = format!("/proc/thread-self/fd/{}", source.as_fd().as_raw_fd());
     mount_bind(source, target).map_err(failed("bind a subPath to", target))?;
     if Instant::now() >= end {
-        // Whoever cleans up may have looked before it was mounted.
+        // The clean-up may have looked before it was mounted.
         let _ = unmount(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
         return Err(Failure::too_late());
     }
@@ -115,7 +115,7 @@ fn open_in(root: &OwnedFd, root_path: &Path, relative: &Path) -> Result<OwnedFd,
             let resolved = fs::canonicalize(root_path.join(relative)).map_err(|error| errno_of(&error))?;
             let relative = resolved.strip_prefix(root_path).map_err(|_| Errno::XDEV)?;
             match open_beneath(root, relative, Links::Refused) {
-                // It was resolved a moment ago: somebody swaps names.
+                // It was resolved a moment ago: another process swaps names.
                 Err(Errno::LOOP) => Err(Errno::XDEV),
                 opened => opened,
             }
@@ -227,7 +227,7 @@ fn is_bound(target: &Path, source: &Found) -> Result<bool, Failure> {
         Err(errno) if is_corrupted(errno) || errno == Errno::ACCESS => {}
         Err(errno) => return Err(failed("look at", target)(errno)),
         Ok(found) if !is_mount_point(target, &found)? => return Ok(false),
-        // Known to be the same; the filesystem still has to say that it is there.
+        // The identity is the same; the filesystem still has to answer.
         Ok(found) if found.identity() == source.identity() && look_in_sync(target).is_ok() => {
             return Ok(true);
         }
