@@ -1,4 +1,4 @@
-//! How long a volume that failed is left alone.
+//! How long a volume that failed waits for its next try.
 
 use std::time::Duration;
 

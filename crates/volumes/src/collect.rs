@@ -1,7 +1,7 @@
-//! Getting what a pod's volumes show of the API server.
+//! Reading the API objects that a pod's volumes show.
 //!
-//! Owns that everything is asked for at once and that nobody is waited for without end. Caches, watches and renewal are behind
-//! the port, so that asking again costs little. What comes back is secret and is neither logged nor kept.
+//! Owns that all objects are requested at once and that each request has a deadline. Caches, watches and renewal are behind the
+//! port, so that a repeated request costs little. The content is secret and is neither logged nor kept.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use rubelet_storage::{
 
 use crate::Inner;
 
-/// What an answer may take. Caches answer at once, and whoever asks the API server has a shorter deadline of its own
-/// ([`LONGEST_CALL`](rubelet_ports::api::LONGEST_CALL)), with better words for what happened.
+/// The deadline of each answer. Caches answer at once, and calls to the API server have a shorter deadline of their own
+/// ([`LONGEST_CALL`](rubelet_ports::api::LONGEST_CALL)) with a better error message.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(120);
 
 impl Inner {
@@ -30,7 +30,7 @@ impl Inner {
         }
         match &self.ports.objects {
             Some(objects) => self.ask(&**objects, pod, needs).await,
-            None => nobody_to_ask(needs),
+            None => without_api_server(needs),
         }
     }
 
@@ -134,20 +134,20 @@ fn trust_question(need: &BundleNeed) -> TrustQuestion {
     }
 }
 
-/// The node has no API server, and says so for each object.
-fn nobody_to_ask(needs: ObjectNeeds) -> ObjectAnswers {
-    fn nobody<T>(what: &str) -> Answer<T> {
+/// The answers on a node without an API server: an error for each object.
+fn without_api_server(needs: ObjectNeeds) -> ObjectAnswers {
+    fn no_api_server<T>(what: &str) -> Answer<T> {
         Err(Absence {
             message: format!("{what} cannot be had: this node has no API server"),
             is_not_found: false,
         })
     }
     let config_map = |name: String| {
-        let answer = nobody(&format!("configmap {name:?}"));
+        let answer = no_api_server(&format!("configmap {name:?}"));
         (name, answer)
     };
     let secret = |name: String| {
-        let answer = nobody(&format!("secret {name:?}"));
+        let answer = no_api_server(&format!("secret {name:?}"));
         (name, answer)
     };
     ObjectAnswers {
@@ -156,17 +156,17 @@ fn nobody_to_ask(needs: ObjectNeeds) -> ObjectAnswers {
         tokens: needs
             .tokens
             .into_iter()
-            .map(|need| (need, nobody("a service account token")))
+            .map(|need| (need, no_api_server("a service account token")))
             .collect(),
         bundles: needs
             .bundles
             .into_iter()
-            .map(|need| (need, nobody("trust anchors")))
+            .map(|need| (need, no_api_server("trust anchors")))
             .collect(),
         certificates: needs
             .certificates
             .into_iter()
-            .map(|need| (need, nobody("a pod certificate")))
+            .map(|need| (need, no_api_server("a pod certificate")))
             .collect(),
     }
 }

@@ -1,12 +1,10 @@
 //! Volumes of pods on the node: set up before containers start, mounted into them, taken down after them.
 //!
-//! Owns what is known to stand, the backoff of each volume that failed, and the events about it. What has to be done is planned
-//! by `storage`; how it is done, and where the objects that volumes show come from, is behind the ports. It must not know the
-//! agent: it meets it at [`PodVolumes`].
+//! Owns which volumes are set up, the backoff of each volume that failed, and its events. `storage` plans the steps; the ports
+//! execute them and read the objects that volumes show. It must not know the agent: it meets it at [`PodVolumes`].
 //!
-//! Work on one pod's volumes goes one after the other, under the pod's own lock, and goes on when whoever asked for it has gone:
-//! so what is taken down is never taken down under somebody who still sets it up. Nothing is kept over a restart: what stands is
-//! told by the disk and the mount table.
+//! Work on one pod's volumes is serialised by the pod's own lock, and goes on when the caller has gone: so a tear-down never runs
+//! beside a set-up of the same pod. Nothing is kept over a restart: the disk and the mount table show which volumes exist.
 
 mod backoff;
 mod collect;
@@ -48,14 +46,14 @@ pub struct VolumesPorts {
     pub events: Arc<dyn EventRecorder>,
     pub reader: Arc<dyn VolumeHostReader>,
     pub writer: Arc<dyn VolumeHostWriter>,
-    /// Nobody on a node without an API server: then volumes that show its objects cannot be had.
+    /// `None` on a node without an API server: volumes that show its objects then fail.
     pub objects: Option<Arc<dyn PodObjects>>,
-    /// What files say of the node's addresses.
+    /// The node's addresses, for downward API files.
     pub host_ips: Arc<dyn HostIps>,
     pub metrics: VolumesMetrics,
 }
 
-/// What the actor is told once.
+/// Settings that do not change while the process runs.
 #[derive(Clone, Debug)]
 pub struct VolumesSettings {
     /// `--root-dir`
@@ -92,13 +90,13 @@ impl Volumes {
         }
     }
 
-    /// How many pods something is remembered of.
+    /// The number of pods that have a record.
     #[must_use]
     pub fn known_pods(&self) -> usize {
         self.inner.with_records(|records| records.len())
     }
 
-    /// Runs to its end whether or not somebody still waits for it.
+    /// Runs the work to its end, also when the caller no longer waits for it.
     async fn finish<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -108,7 +106,7 @@ impl Volumes {
         self.inner.ports.spawner.spawn(
             name,
             Box::pin(async move {
-                // Nobody waits any more when the pod has to end.
+                // The caller no longer waits when the pod terminates.
                 let _ = sender.send(work.await);
             }),
         );
@@ -127,14 +125,14 @@ impl Inner {
         PodLayout::new(&self.pods, uid)
     }
 
-    /// Waits until nobody else works on the pod's volumes, which has its deadline.
+    /// Waits until no other task works on the pod's volumes; each such task has a deadline.
     async fn lock(&self, uid: &PodUid) -> Locked {
         let record = self.with_records(|records| records.of(uid));
         record.lock_owned().await
     }
 
     fn with_records<T>(&self, change: impl FnOnce(&mut Records) -> T) -> T {
-        // A panic elsewhere leaves the register whole: every change is a single step.
+        // A panic elsewhere leaves the records whole: every change is a single step.
         change(&mut self.records.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -176,7 +174,7 @@ impl Inner {
                     pod = %uid, container, volume = error.volume, step = error.step, path = %error.path.display(), %error,
                     "A sub path cannot be prepared"
                 );
-                // The details say what is on the node, which is not the pod's matter.
+                // The details show paths of the node, which the pod's owner must not see.
                 let volume = &error.volume;
                 Err(VolumeFailure {
                     message: format!(
@@ -195,8 +193,8 @@ impl PodVolumes for Volumes {
         if !uses_volumes(&pod) {
             return Ok(());
         }
-        // Held from the first question on, so that files never go back to what was asked earlier. Until all are answered nothing is
-        // changed, and whoever gives up ends the questions: a pod that has to end waits for none of them.
+        // The lock is held from the first request for objects on, so that files never go back to older objects. Nothing is changed
+        // before all requests are answered, and a caller that gives up cancels them: a pod that terminates waits for none of them.
         let record = self.inner.lock(&uid_of(&pod)).await;
         let answers = self.inner.collect(&pod).await;
         let inner = Arc::clone(&self.inner);

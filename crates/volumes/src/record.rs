@@ -1,4 +1,4 @@
-//! What is known of each pod's volumes while this process lives.
+//! What this process knows of each pod's volumes; nothing is kept over a restart.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::backoff::Backoff;
 use crate::metrics::{Counted, VolumesMetrics};
 
-/// What tells one list of steps from another. The lists themselves hold files, which are large and secret, and are not kept.
+/// Identifies a list of steps. The lists themselves hold files, which are large and secret, and are not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(u64);
 
@@ -25,12 +25,12 @@ impl Fingerprint {
     }
 }
 
-/// How well a volume is known that was set up.
+/// The state of a volume that was set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// By these steps and none after them.
+    /// These steps succeeded, and none ran after them.
     As(Fingerprint),
-    /// Later steps failed on the way: it can be used, with files of before or of now, and has to be brought up to date.
+    /// Later steps failed half-way: the volume can be used, with old or new files, and has to be brought up to date.
     Behind,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Standing {
 pub(crate) struct Record {
     pub(crate) standing: BTreeMap<String, Standing>,
     pub(crate) failures: BTreeMap<String, Backoff>,
-    /// Failures of the end in a row.
+    /// Failures of the tear-down in a row.
     pub(crate) end_failure: Option<Backoff>,
     /// What the pod counts for in the metrics.
     pub(crate) counted: Counted,
@@ -57,8 +57,8 @@ impl Record {
             .retain(|name, _| volumes.iter().any(|one| one.volume == *name));
     }
 
-    /// Whether these steps are done already, or failed and wait for their next try. Other steps do not wait: the object that
-    /// was missing or wrong is there now.
+    /// Whether these steps are done already, or failed and wait for their next try. Steps that differ do not wait: the object that
+    /// was missing or wrong has changed.
     pub(crate) fn is_settled(&mut self, volume: &str, attempt: Fingerprint, now: Moment) -> bool {
         if self.standing.get(volume) == Some(&Standing::As(attempt)) {
             self.failures.remove(volume);
@@ -94,9 +94,9 @@ impl Records {
         Arc::clone(self.by_pod.entry(uid.clone()).or_default())
     }
 
-    /// Forgets a pod of which nothing is left, unless somebody waits to work on it.
+    /// Forgets a pod of which nothing is left, unless another task waits for its lock.
     pub(crate) fn forget(&mut self, uid: &PodUid) {
-        // One is the register's own, another the lock of whoever says this.
+        // One reference is the map's own, another is the caller's lock.
         let is_wanted = self
             .by_pod
             .get(uid)

@@ -1,7 +1,7 @@
-//! Bringing a pod's volumes to what they should be.
+//! Setting up a pod's volumes and keeping them up to date.
 //!
-//! Owns which volumes need work now, and what is told of failures. A volume that stands goes on to stand when it cannot be
-//! brought up to date: its files are of before then, the pod is told by an event, and its containers may start.
+//! Owns which volumes need work now, and the events of failures. A volume that was set up once stays usable when a later update
+//! fails: it keeps its old files, an event reports the failure, and containers may start.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::metrics::Operation;
 use crate::record::{Fingerprint, Locked, Record, Standing};
 use crate::{Inner, STEPS_DEADLINE};
 
-/// Upstream's reason for a volume that cannot be had.
+/// Upstream's reason for a volume that cannot be set up.
 const FAILED_MOUNT: &str = "FailedMount";
 
 /// Volumes that need work, by the batch they go into.
@@ -27,16 +27,16 @@ const FAILED_MOUNT: &str = "FailedMount";
 struct Work {
     /// Volumes whose steps touch nothing but the pod's own directory.
     own: Vec<VolumeStep>,
-    /// Each by itself: the path is the node's, and may hang.
+    /// Volumes whose steps touch paths of the node. Each has a batch of its own, because the path may hang.
     elsewhere: Vec<VolumeBatch>,
-    /// By volume, to be remembered when it went well.
+    /// The fingerprint of each volume's steps, recorded when they succeed.
     attempts: BTreeMap<String, Fingerprint>,
-    /// Why volumes cannot be had.
+    /// Why volumes cannot be set up.
     failed: BTreeMap<String, String>,
 }
 
 impl Work {
-    /// What has to be done now for volumes that are to be like this.
+    /// The work that is needed now to bring the pod to these volumes.
     fn needed(record: &mut Record, volumes: Vec<VolumeSetUp>, now: Moment) -> Self {
         let mut work = Self::default();
         record.keep_failures_of(&volumes);
@@ -171,7 +171,7 @@ impl Inner {
         }
     }
 
-    /// What containers have to wait for: volumes that never stood.
+    /// Fails while a volume was never set up: containers have to wait for it.
     fn outcome(&self, record: &Record) -> Result<(), VolumeFailure> {
         let now = self.ports.clock.moment();
         let missing = || {

@@ -1,6 +1,7 @@
-//! The end of a pod's volumes.
+//! Tearing down a pod's volumes.
 //!
-//! Owns the loop from what the node has to nothing: look, take down, look again. It asks nobody what the pod had.
+//! Owns the loop until the node has nothing left of them: look, take down, look again. It works from the disk and the mount table,
+//! and needs no definition of the pod.
 
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{Moment, VolumeBatch, VolumeErrorKind, VolumeFailure, VolumeStepError};
@@ -33,8 +34,8 @@ impl Inner {
             Err(message) => {
                 let now = self.ports.clock.moment();
                 let failure = Backoff::after(record.end_failure.as_ref(), now, message);
-                let told = record.end_failure.replace(failure.clone());
-                if told.is_none_or(|told| told.message != failure.message) {
+                let before = record.end_failure.replace(failure.clone());
+                if before.is_none_or(|before| before.message != failure.message) {
                     tracing::warn!(pod = %uid, problem = failure.message, "Volumes of a pod cannot be taken down yet");
                 }
                 Err(self.end_failure(&failure))
@@ -42,7 +43,7 @@ impl Inner {
         }
     }
 
-    /// Of an earlier life's volumes the kinds are not known, and nothing was counted.
+    /// Counts only volumes that this process has set up: the kinds of those from before a restart are not known.
     fn count_end(&self, record: &mut Record, is_done: bool, began: Moment) {
         let (metrics, took) = (&self.ports.metrics, self.ports.clock.moment().since(began));
         for plugin in record.counted.plugins.values() {
@@ -64,7 +65,7 @@ impl Inner {
             if plan.is_empty() {
                 return Ok(());
             }
-            // Whatever stood is not counted on any more, also if only a part of it goes.
+            // No volume counts as set up any more, also if only some are taken down.
             record.standing.clear();
             let TearDown { volumes, unknown } = plan;
             let batches = volumes.into_iter().map(|volume| VolumeBatch {
