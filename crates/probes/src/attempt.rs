@@ -1,6 +1,6 @@
 //! Running a probe once.
 //!
-//! Owns what an answer means, and the words that events say about it. Nothing is counted here. Each attempt ends: requests
+//! Owns what an answer means, and the texts of its events. Nothing is counted here. Each attempt ends: requests
 //! have the probe's timeout, commands have it at the runtime and a little more here, in case the runtime hangs.
 
 use std::sync::Arc;
@@ -19,28 +19,28 @@ use tokio::sync::Semaphore;
 use crate::course::Verdict;
 use crate::spec::Action;
 
-/// Tries of a probe that fails for reasons of our own.
+/// Tries of a probe that errors on the node's side, as upstream repeats it.
 const MAX_TRIES: usize = 3;
 /// Commands that are being started. Starting one is work for the processors; more at a time make none of them faster.
 const COMMANDS_STARTING: usize = 8;
-/// The same for commands of probes that took longer than the patience last time: those that hang again and again keep only
-/// their own kind waiting.
+/// The same for commands of probes that took longer than [`COMMAND_PATIENCE`] last time: probes that hang again and again delay
+/// only each other.
 const SLOW_COMMANDS_STARTING: usize = 4;
-/// A command that takes longer waits for something else, and keeps no other from starting.
+/// A command that takes longer does not count as starting any more, and delays no other.
 const COMMAND_PATIENCE: Duration = Duration::from_millis(500);
-/// What a runtime may take beyond a command's timeout to say that it is over.
+/// How long a runtime may take beyond a command's timeout to report that it timed out.
 const RUNTIME_MARGIN: Duration = Duration::from_secs(10);
 
-/// What a probe came to.
+/// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     Success,
-    /// Passed, with something that people should know.
+    /// Passed, with a warning that becomes an event.
     Warning(String),
     Failure(String),
     /// Nothing is known of the container: the fault may be ours.
     Error {
-        /// Upstream's word for what it would have been.
+        /// The state that upstream's event names.
         would_be: &'static str,
         message: String,
     },
@@ -87,7 +87,7 @@ impl Attempts {
         }
     }
 
-    /// Runs the probe, again when it failed for reasons of our own.
+    /// Runs the probe, and repeats it when it errors on the node's side.
     pub(crate) async fn run(
         &self,
         action: &Result<Action, String>,
@@ -160,10 +160,10 @@ impl Attempts {
         let limit = timeout.saturating_add(RUNTIME_MARGIN);
         match within(self.clock.as_ref(), limit, call).await {
             Ok(Ok(answer)) if answer.exit_code == 0 => Finding::Success,
-            // One after the other: the runtime does not say how they were mixed.
+            // Stdout first, then stderr: the runtime does not report their order.
             Ok(Ok(answer)) => Finding::Failure(output(&[&answer.stdout, &answer.stderr])),
             Ok(Err(error)) if error.kind() == RuntimeErrorKind::DeadlineExceeded => timed_out(),
-            Ok(Err(error)) => unknown(runtime_words(&error)),
+            Ok(Err(error)) => unknown(grpc_error_text(&error)),
             Err(_) => timed_out(),
         }
     }
@@ -210,8 +210,8 @@ fn timeout_words(command: &[String], timeout: Duration) -> String {
     )
 }
 
-/// As Go's gRPC client says it.
-fn runtime_words(error: &RuntimeError) -> String {
+/// The error as Go's gRPC client writes it, which upstream's events show.
+fn grpc_error_text(error: &RuntimeError) -> String {
     use RuntimeErrorKind as Kind;
     let code = match error.kind() {
         Kind::Unknown => "Unknown",
@@ -226,7 +226,7 @@ fn runtime_words(error: &RuntimeError) -> String {
         Kind::ResourceExhausted | Kind::MessageTooLarge => "ResourceExhausted",
         Kind::Cancelled => "Canceled",
         Kind::Internal => "Internal",
-        // These are our own findings, not the runtime's words.
+        // These are errors of our own client, not of the runtime.
         Kind::MalformedAnswer | Kind::UnsupportedVersion => return error.to_string(),
     };
     match error.message() {
@@ -289,7 +289,7 @@ mod tests {
         );
         let error = RuntimeError::new("ExecSync", "", RuntimeErrorKind::NotFound, "no such container");
         assert_eq!(
-            runtime_words(&error),
+            grpc_error_text(&error),
             "rpc error: code = NotFound desc = no such container"
         );
     }

@@ -1,4 +1,4 @@
-//! Pods whose results changed and that nobody looked at since.
+//! Pods whose probe results changed since the agent last took them from here.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,15 +48,15 @@ mod tests {
     fn each_pod_is_told_once() {
         let changes = Arc::new(Changes::default());
         let mut stream = Arc::clone(&changes).stream();
-        let mut told = || stream.next().now_or_never().flatten();
-        assert_eq!(told(), None);
+        let mut changed = || stream.next().now_or_never().flatten();
+        assert_eq!(changed(), None);
         for uid in ["b", "a", "b"] {
             changes.add(PodUid::from(uid));
         }
-        assert_eq!(told(), Some(PodUid::from("a")));
-        assert_eq!(told(), Some(PodUid::from("b")));
-        assert_eq!(told(), None);
+        assert_eq!(changed(), Some(PodUid::from("a")));
+        assert_eq!(changed(), Some(PodUid::from("b")));
+        assert_eq!(changed(), None);
         changes.add(PodUid::from("a"));
-        assert_eq!(told(), Some(PodUid::from("a")));
+        assert_eq!(changed(), Some(PodUid::from("a")));
     }
 }

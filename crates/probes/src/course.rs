@@ -1,7 +1,7 @@
-//! What one probe makes of what it sees: the result that others read.
+//! The state machine of one probe: from the verdicts of single runs to the result that the agent reads.
 //!
 //! Owns counts, thresholds, initial values and the hold after a verdict. It is pure: no clock, no probe is run here. A result
-//! belongs to one instance of a container, and with a new instance everything begins anew.
+//! belongs to one instance of a container, and a new instance begins with the initial value.
 //!
 //! ```text
 //!                  ┌──────────── another instance of the container ─────────────┐
@@ -21,7 +21,7 @@ pub struct Thresholds {
     pub failure: u32,
 }
 
-/// What one run of the probe came to.
+/// The result of one run of the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Success,
@@ -37,7 +37,7 @@ impl From<Verdict> for ProbeResult {
     }
 }
 
-/// An instance of the container, as it is seen.
+/// An instance of the container, as the runtime shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sight {
     pub id: ContainerId,
@@ -46,12 +46,12 @@ pub struct Sight {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SightState {
-    /// Not started yet, or nobody knows.
+    /// Not started yet, or unknown.
     Waiting,
     Running {
-        /// It ran long before the agent did: what was said of it holds until a probe says otherwise.
+        /// It started long before the agent: its earlier result holds until a probe of this agent has another.
         is_inherited: bool,
-        /// The last status said that it has started, and this instance is a sidecar, whose start others wait for.
+        /// The last status shows that it has started, and this instance is a sidecar, whose start other containers wait for.
         seed_started: bool,
     },
     Ended,
@@ -64,7 +64,7 @@ pub enum Event {
     Probed {
         id: ContainerId,
         verdict: Verdict,
-        /// A try before its time: only its success counts.
+        /// A try before its regular time: only its success counts.
         is_early: bool,
     },
     PodEnds,
@@ -143,7 +143,7 @@ impl Course {
                 }
             }
             Event::PodEnds => match self.kind {
-                // Whether it has ever started stays true: whoever finds it running after a crash goes by that.
+                // The result stays as it is: after a crash of the agent, `started` still counts for a container that is found running.
                 ProbeKind::Startup => self.is_over = true,
                 ProbeKind::Liveness => {
                     self.is_over = true;
@@ -207,7 +207,7 @@ impl Course {
         }
         self.result = Some(verdict.into());
         self.is_on_hold = match self.kind {
-            // It has said what it is there for.
+            // A startup probe has nothing more to find out.
             ProbeKind::Startup => true,
             // The container is about to be replaced.
             ProbeKind::Liveness => verdict == Verdict::Failure,

@@ -89,7 +89,7 @@ fn events_lead_to_results() {
         &[sight("a", SightState::Waiting), running("a")],
         Some(("a", R::Success)),
     );
-    // What ran before the agent did keeps what was said of it.
+    // A container that ran before the agent started keeps its earlier result.
     check(Readiness, &[inherited("a", false)], None);
     check(Liveness, &[inherited("a", false)], None);
     check(Startup, &[inherited("a", false)], None);
@@ -138,7 +138,7 @@ fn events_lead_to_results() {
         &[running("a"), early("a", Verdict::Success), ok("a")],
         Some(("a", R::Success)),
     );
-    // A verdict on another instance, or on one that has ended, is nobody's.
+    // A verdict on another instance, or on one that has ended, is ignored.
     check(
         Liveness,
         &[running("b"), bad("a"), bad("a"), bad("a")],

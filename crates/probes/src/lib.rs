@@ -1,12 +1,12 @@
 //! Probes: whether containers have started, are ready, are alive.
 //!
-//! Owns the running of every pod's probes, one small task each, and what they say. It must not know what follows from a
-//! result, nor the network or the runtime's client: it meets them through ports. A probe that hangs delays nobody but itself.
+//! Owns the running of every pod's probes, one small task each, and their results. It must not know what follows from a
+//! result, nor the network or the runtime's client: it meets them through ports. A probe that hangs delays no other probe.
 //!
 //! ```text
-//! agent ── show, end, forget ──► Table (one lock: course, schedule, tally of each probe) ◄── next, finish ── task of a probe
-//!       ◄── results, changes ──┘                                                                             │
-//!                                                                          HTTP, TCP, gRPC, commands ◄───────┘
+//! agent ── show, end, forget ──► ProbeTable (one lock: course, schedule, tally of each) ◄── next, finish ── task of a probe
+//!       ◄── results, changes ──┘                                                                            │
+//!                                                                         HTTP, TCP, gRPC, commands ◄───────┘
 //! ```
 
 mod attempt;
@@ -32,7 +32,7 @@ use tokio::sync::Notify;
 
 use crate::attempt::{Attempts, Finding, Pace};
 use crate::changes::Changes;
-use crate::table::{Begun, Facts, Finished, Key, Present, Run, Step, Table, has_probes};
+use crate::table::{Begun, Facts, Finished, Key, Present, ProbeTable, Run, Step, has_probes};
 
 /// The edges that probes need.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ pub struct ProbesPorts {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbesSettings {
-    /// The gate `ChangeContainerStatusOnKubeletRestart`: containers of an earlier agent are judged anew at once.
+    /// The gate `ChangeContainerStatusOnKubeletRestart`: containers from before a restart of the agent lose their earlier results.
     pub change_status_on_restart: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct Probes {
 struct Shared {
     ports: ProbesPorts,
     attempts: Attempts,
-    table: Mutex<Table>,
+    table: Mutex<ProbeTable>,
     changes: Arc<Changes>,
 }
 
@@ -78,7 +78,7 @@ impl Probes {
                 Arc::clone(&ports.dialer),
                 Arc::clone(&ports.runtime_writer),
             ),
-            table: Mutex::new(Table::new(facts)),
+            table: Mutex::new(ProbeTable::new(facts)),
             changes: Arc::default(),
             ports,
         };
@@ -89,8 +89,8 @@ impl Probes {
 }
 
 impl Shared {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // A panic can only be one of our own, in a step that changes one probe; the others are whole.
+    fn table(&self) -> MutexGuard<'_, ProbeTable> {
+        // A panic can only be a defect of our own, in a step that changes one probe; the other probes stay consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,8 +101,8 @@ impl Shared {
         }
     }
 
-    /// The life of one probe.
-    async fn live(self: Arc<Self>, key: Key, wake: Arc<Notify>) {
+    /// The task of one probe, until its container or pod is gone.
+    async fn run_probe(self: Arc<Self>, key: Key, wake: Arc<Notify>) {
         let mut pace = Pace::default();
         loop {
             let now = self.ports.clock.moment();
@@ -129,7 +129,7 @@ impl Shared {
         let attempt = AssertUnwindSafe(self.attempts.run(&run.spec.action, &run.id, pace)).catch_unwind();
         let mut attempt = std::pin::pin!(attempt);
         let finding = loop {
-            // An attempt that is dropped closes its connection and cancels its command; nobody reads its result.
+            // An attempt that is dropped closes its connection and cancels its command; its result is not needed.
             tokio::select! {
                 biased;
                 finding = &mut attempt => break finding,
@@ -157,8 +157,8 @@ impl Shared {
             .table()
             .finish(key, &finished, present, self.ports.randomness.as_ref());
         let Some(outcome) = outcome else { return };
-        if outcome.is_told {
-            self.tell(&outcome.pod, key, finding);
+        if outcome.is_event {
+            self.record_event(&outcome.pod, key, finding);
         }
         if outcome.changed {
             tracing::debug!(pod = %key.uid, container = key.container, kind = key.kind.as_str(), "The result of a probe changed");
@@ -166,7 +166,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self, pod: &Pod, key: &Key, finding: Finding) {
+    fn record_event(&self, pod: &Pod, key: &Key, finding: Finding) {
         let kind = key.kind.as_str();
         let event = match finding {
             Finding::Success => return,
@@ -197,8 +197,8 @@ impl Prober for Probes {
             .show(seen, present, shared.ports.randomness.as_ref());
         for Begun { key, wake } in begun {
             let name = format!("{} probe of {}", key.kind.as_str(), key.container);
-            let life = Arc::clone(shared).live(key, wake);
-            shared.ports.spawner.spawn(&name, Box::pin(life));
+            let task = Arc::clone(shared).run_probe(key, wake);
+            shared.ports.spawner.spawn(&name, Box::pin(task));
         }
         reading
     }

@@ -1,12 +1,12 @@
 //! When one probe is run.
 //!
-//! Owns the times: the initial delay, the period, and the tries before the time. It is pure: the present is an argument.
+//! Owns the times: the initial delay, the period, and the early tries. It is pure: the current time is an argument.
 //!
 //! A container is probed first when its initial delay has passed, and then every period, counted from there; a run that took
 //! longer than a period is followed by one at once and the times stay what they were. Two things differ by kind:
 //!
-//! - Whoever waits for **readiness** or **startup** wants to know soon. When the first run fails, it is tried again after
-//!   growing gaps for the length of one period.
+//! - A passed **readiness** or **startup** probe should be known soon. When the first run fails, it is tried again after growing
+//!   gaps for the length of one period.
 //! - Without an initial delay, **startup** and **liveness** count failures only from the end of the first period on. Upstream's
 //!   first run comes about that late, and pods are written for it.
 
@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use rubelet_ports::{Moment, ProbeKind};
 
-/// Somebody's wish to probe now is not heard more often than this.
+/// Requests to probe now are ignored within this time after the last run.
 const HURRY_GAP: Duration = Duration::from_secs(1);
 const MIN_PERIOD: Duration = Duration::from_secs(1);
 /// Two runs of one probe are this far apart at least.
 const NEVER_AT_ONCE: Duration = Duration::from_millis(1);
 
-/// What the pod says about times.
+/// The times of the probe's definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     pub initial_delay: Duration,
@@ -43,8 +43,8 @@ pub struct Schedule {
     next: Due,
     /// The next regular run.
     regular: Moment,
-    /// Where the runs go on after the first success, if the first run came late: a container's own start decides, not when it was looked at, lest all
-    /// containers of a pod are probed at the same instant for ever.
+    /// When the runs go on after the first success, if the first run came late. It counts from the container's own start and not from
+    /// the first look, because otherwise all containers of a pod would be probed at the same instant for ever.
     grid: Option<Moment>,
     /// The next gap, while there are tries before the time.
     gap: Option<Duration>,
@@ -148,7 +148,7 @@ impl Schedule {
         ran_at.plus(self.period.saturating_mul(periods))
     }
 
-    /// Somebody wants to know now. The answer is whether the next run comes sooner than before.
+    /// Moves the next run to now, unless a run is due or has just begun. The answer is whether it comes sooner than before.
     pub fn hurry(&mut self, now: Moment) -> bool {
         let is_soon = self.gap.is_some() || self.next.at <= now;
         let was_just_run = self.last_began.is_some_and(|began| now.since(began) < HURRY_GAP);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     proptest! {
-        /// Runs never stop and never crowd: the next one is ahead, at most a period after the last, and early tries are few.
+        /// Runs never stop and never overlap: the next one is ahead, at most a period after the last, and early tries are few.
         #[test]
         fn the_next_run_is_near(
             kind in prop_oneof![Just(Startup), Just(Readiness), Just(Liveness)],

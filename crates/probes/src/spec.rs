@@ -1,7 +1,7 @@
-//! What a pod says about one probe, read once.
+//! The definition of one probe, read once.
 //!
-//! Owns the way from the API's fields to numbers and to one call with everything resolved: the port's number, the address, the
-//! command with its variables. What cannot be resolved is kept as the sentence that the probe's event will have.
+//! Owns the translation of the API's fields into numbers and one call with everything resolved: the port's number, the address,
+//! the command with its variables. Where that fails, it keeps the message that the probe's event will have.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const EARLY_COMMAND_GAP: Duration = Duration::from_secs(1);
 pub(crate) struct ProbeSpec {
     pub(crate) thresholds: Thresholds,
     pub(crate) timing: Timing,
-    /// The sentence is why it cannot be run.
+    /// The error is the message why it cannot be run.
     pub(crate) action: Result<Action, String>,
 }
 
@@ -143,7 +143,7 @@ fn expanded(command: &[String], container: &Container) -> Vec<String> {
         .collect();
     command
         .iter()
-        .map(|word| expand(word, |name| variables.get(name).copied()))
+        .map(|argument| expand(argument, |name| variables.get(name).copied()))
         .collect()
 }
 

@@ -26,10 +26,10 @@ use crate::spec::{ProbeSpec, probe_of};
 
 const KINDS: [ProbeKind; 3] = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness];
 
-/// Containers that were started longer than this before the agent keep what was said of them.
+/// Containers that were started longer than this before the agent keep their earlier results.
 const RESTART_MARGIN: Duration = Duration::from_secs(10);
 
-/// What the table is told once.
+/// Facts that do not change while the process runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     pub(crate) started_at: Timestamp,
@@ -45,7 +45,7 @@ pub(crate) struct Present {
     pub(crate) moment: Moment,
 }
 
-/// One probe, and no later one in its place.
+/// Identifies one probe; a later probe in its place has another key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) uid: PodUid,
@@ -87,9 +87,9 @@ pub(crate) struct Finished<'a> {
 /// What follows from a run.
 pub(crate) struct Outcome {
     pub(crate) pod: Arc<Pod>,
-    /// Whether people are told about a failure.
-    pub(crate) is_told: bool,
-    /// Whether others read something new now.
+    /// Whether a failure becomes an event.
+    pub(crate) is_event: bool,
+    /// Whether the result that the agent reads has changed.
     pub(crate) changed: bool,
 }
 
@@ -104,9 +104,9 @@ struct PodEntry {
 struct ContainerEntry {
     /// The running instance, and since when.
     running: Option<(ContainerId, Timestamp)>,
-    /// The last status said that this instance has started.
+    /// The last status shows that this instance has started.
     was_started: bool,
-    /// It was looked at before: an instance that comes now is of this life, whatever the clock says.
+    /// It was looked at before: an instance that appears now was started during this run of the agent, whatever the clock shows.
     was_looked_at: bool,
     probes: BTreeMap<ProbeKind, ProbeEntry>,
 }
@@ -121,13 +121,13 @@ struct ProbeEntry {
     wake: Arc<Notify>,
 }
 
-pub(crate) struct Table {
+pub(crate) struct ProbeTable {
     facts: Facts,
     pods: BTreeMap<PodUid, PodEntry>,
     next_number: u64,
 }
 
-impl Table {
+impl ProbeTable {
     pub(crate) fn new(facts: Facts) -> Self {
         Self {
             facts,
@@ -278,7 +278,7 @@ impl Table {
         }
     }
 
-    /// Whether what is being probed is still to be probed.
+    /// Whether the instance that is being probed still needs this run.
     pub(crate) fn is_current(&mut self, key: &Key, run: &Run) -> bool {
         let Some(container) = self.container(key) else {
             return false;
@@ -288,7 +288,7 @@ impl Table {
         probe.is_some_and(|probe| probe.course.target(has_started) == Some(&run.id))
     }
 
-    /// Takes in what a run came to; `None` when nobody is interested any more.
+    /// Takes in the result of a run; `None` when the probe is gone.
     pub(crate) fn finish(
         &mut self,
         key: &Key,
@@ -318,12 +318,12 @@ impl Table {
         }
         let changed = before != probe.course.result().map(|(_, result)| result);
         if changed {
-            // Others may have waited for it.
+            // Other probes may have waited for the startup probe.
             container.arrange(&facts, present, randomness);
         }
         Some(Outcome {
             pod: Arc::clone(&entry.pod),
-            is_told: !run.due.is_early,
+            is_event: !run.due.is_early,
             changed,
         })
     }
@@ -422,16 +422,16 @@ impl ContainerEntry {
         let Some(seen) = observation.newest_container(&container.name) else {
             return;
         };
-        let said = last_status.and_then(|status| status_of(status, seen));
+        let known = last_status.and_then(|status| status_of(status, seen));
         self.was_started =
-            !facts.change_status_on_restart && said.is_some_and(|said| said.started == Some(true));
+            !facts.change_status_on_restart && known.is_some_and(|known| known.started == Some(true));
         let state = match seen.state {
             ContainerState::Created | ContainerState::Unknown { .. } => SightState::Waiting,
             ContainerState::Exited(_) => SightState::Ended,
             ContainerState::Running { started_at } => {
-                // A predecessor of this process has judged it: it is older, or its very id was told as ready.
+                // An earlier run of the agent has probed it: it is older, or the last status shows this very id as ready.
                 let was_judged = started_at < facts.started_at.minus(RESTART_MARGIN)
-                    || said.is_some_and(|said| said.ready);
+                    || known.is_some_and(|known| known.ready);
                 let is_inherited = !facts.change_status_on_restart && was_judged && !was_looked_at;
                 SightState::Running {
                     is_inherited,
@@ -452,7 +452,7 @@ impl ContainerEntry {
         }
     }
 
-    /// Gives every probe whose turn has come its times, and tells those that are concerned.
+    /// Gives every probe that can run now its schedule, and wakes its task.
     fn arrange(&mut self, facts: &Facts, present: Present, randomness: &dyn Randomness) {
         let has_started = self.has_started();
         for (kind, probe) in &mut self.probes {
@@ -514,7 +514,7 @@ pub(crate) fn has_probes(pod: &Pod) -> bool {
     probed_containers(pod).next().is_some()
 }
 
-/// What a status says of this very instance.
+/// The container status of this very instance.
 fn status_of<'a>(status: &'a PodStatus, seen: &ContainerObservation) -> Option<&'a ContainerStatus> {
     let lists = [&status.container_statuses, &status.init_container_statuses];
     lists.into_iter().flatten().flatten().find(|one| {
