@@ -1,6 +1,6 @@
 //! What rotation needs of the runtime.
 //!
-//! Owns the four questions, so that nobody here can do more to a container than make it open its log anew.
+//! Owns the four calls, so that rotation can do no more to a container than make the runtime reopen its log.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub trait LoggedContainers: Send + Sync {
     /// The log of a container that runs; nothing when it does not, or writes none.
     async fn log_path(&self, id: &str) -> Result<Option<PathBuf>, RuntimeError>;
 
-    /// Makes the runtime write to the file that has the log's path now, or to a new one.
+    /// Makes the runtime reopen the log: it writes to the file at the log's path, or to a new one.
     async fn reopen(&self, id: &str) -> Result<(), RuntimeError>;
 }
 

@@ -1,12 +1,10 @@
 //! Rotation of container logs: no log grows beyond what the settings allow, and no line is lost on the way.
 //!
-//! Owns when a log is rotated and the order of the steps; which files are kept and how they are called is decided in
-//! `lifecycle::log_rotation`. It must not read a log, and knows neither pods nor who follows a log: a follower finds its way by
-//! the names of the files.
+//! Owns when a log is rotated and the order of the steps; `lifecycle::log_rotation` decides which files are kept and how they are
+//! named. It must not read a log, and knows neither pods nor the followers of a log: a follower goes by the names of the files.
 //!
-//! A log is rotated when it has grown, not when somebody happens to look: the growth of every file is waited for, and the
-//! interval of the settings is only the safety net. What takes long, which is compressing, comes after the new file is there
-//! and never keeps a log waiting.
+//! A log is rotated when it has grown: each file is watched, and the interval of the settings is only the safety net. Compression,
+//! which takes long, comes after the new file is there and delays no rotation.
 //!
 //! ```text
 //! 0.log                          the container writes here
@@ -16,8 +14,8 @@
 //! ```
 
 mod containers;
-mod keeper;
 mod rotation;
+mod rotator;
 
 pub use containers::{LoggedContainers, RunningContainer, RuntimeContainers};
-pub use keeper::{RotationHandle, RotationPorts, RotationSettings, start};
+pub use rotator::{RotationHandle, RotationPorts, RotationSettings, start};

@@ -1,12 +1,12 @@
 //! Rotating one log, and tidying up after that.
 //!
-//! Owns the order of steps and what each failure means. Killed between any two steps, everything that the container wrote is in
-//! a file that the next rotation finds, and the container writes on:
+//! Owns the order of steps and what each failure means. When rubelet is killed between any two steps, everything that the container
+//! wrote is in a file that the next rotation finds, and the container writes on:
 //!
 //! ```text
-//! make room ─► log becomes <log>.<time> ─► runtime opens its log anew ─► (later) older files are compressed
-//!                                    │ killed here: the log is missing, and a missing log is opened anew; where the container has
-//!                                    │ ended since, the file gets its old name
+//! make room ─► log becomes <log>.<time> ─► runtime reopens its log ─► (later) older files are compressed
+//!                                    │ killed here: the log is missing, and the runtime is asked to reopen a missing log; where
+//!                                    │ the container has ended since, the file gets its old name
 //!                                    └ refused: the file gets its old name, unless the runtime has made a new one after all
 //! ```
 
@@ -19,13 +19,13 @@ use thiserror::Error;
 
 use rubelet_lifecycle::log_rotation::{LogNames, Removal};
 
-use crate::keeper::RotationPorts;
+use crate::rotator::RotationPorts;
 
 #[derive(Debug, Error)]
 pub(crate) enum RotationError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("the runtime does not open the log anew: {0}")]
+    #[error("the runtime does not reopen the log: {0}")]
     Reopen(#[source] RuntimeError),
     #[error("{} is missing, and the runtime does not make it", .0.display())]
     StillMissing(PathBuf),
@@ -33,7 +33,7 @@ pub(crate) enum RotationError {
     BadPath(PathBuf),
 }
 
-/// What became of a log.
+/// The outcome of a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rotated {
     Away,
@@ -41,12 +41,12 @@ pub(crate) enum Rotated {
     Reopened,
 }
 
-/// What a log whose turn it is needs.
+/// What a log that was looked at needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It is not large enough.
     NotYet,
-    /// To be opened anew: it has this name now, or is missing.
+    /// The runtime has to reopen it: it was renamed to this path, or is missing.
     Reopen(Option<PathBuf>),
 }
 
@@ -70,8 +70,8 @@ fn parts(path: &Path) -> Result<(&Path, &str), RotationError> {
         .ok_or_else(|| RotationError::BadPath(path.to_owned()))
 }
 
-/// Gives a log that has reached its size another name.
-pub(crate) async fn put_away(
+/// Renames a log that has reached its size.
+pub(crate) async fn rename_away(
     ports: &RotationPorts,
     log: &Log,
     max_size_bytes: u64,
@@ -96,14 +96,14 @@ pub(crate) async fn put_away(
     remove(ports, directory, &names.plan_room(max_files)).await?;
     let away = directory.join(names.plan_name(&time_name(ports.clock.now())));
     if !ports.log_writer.rename_to_free(&log.path, &away).await? {
-        // Somebody made a file of that name since: the next look finds it.
+        // A file of that name was made since: the next look finds it.
         return Ok(Turn::NotYet);
     }
-    tracing::debug!(container = log.id, size_bytes, to = %away.display(), "A log was put away");
+    tracing::debug!(container = log.id, size_bytes, to = %away.display(), "A log was renamed for its rotation");
     Ok(Turn::Reopen(Some(away)))
 }
 
-/// Has the runtime open a log anew that was put away, or is missing.
+/// Asks the runtime to reopen a log that was renamed, or is missing.
 pub(crate) async fn reopen(
     ports: &RotationPorts,
     log: &Log,
@@ -130,7 +130,7 @@ pub(crate) async fn reopen(
         Ok(false) if away.is_some() => Ok(Rotated::Away),
         Ok(_) => Err(RotationError::Reopen(error)),
         Err(back) => {
-            tracing::warn!(error = %back, "A log does not get its name back; it is opened anew later");
+            tracing::warn!(error = %back, "A log cannot be renamed back after a failed rotation; it is reopened later");
             Err(RotationError::Reopen(error))
         }
     }
@@ -155,7 +155,7 @@ pub(crate) async fn restore(ports: &RotationPorts, log: &Path) -> Result<bool, R
         .log_writer
         .rename_to_free(&directory.join(newest), log)
         .await?;
-    tracing::info!(log = %log.display(), restored, "A log that was missing has its name back");
+    tracing::info!(log = %log.display(), restored, "A missing log was restored from its rotated file");
     Ok(restored)
 }
 
@@ -163,7 +163,7 @@ pub(crate) async fn restore(ports: &RotationPorts, log: &Path) -> Result<bool, R
 pub(crate) async fn restore_ended(ports: &RotationPorts) -> Result<(), RuntimeError> {
     for log in ports.containers.ended().await? {
         if let Err(error) = restore(ports, &log).await {
-            tracing::warn!(log = %log.display(), %error, "A log that is missing does not get its name back");
+            tracing::warn!(log = %log.display(), %error, "A missing log cannot be restored from its rotated file");
         }
     }
     Ok(())
@@ -190,7 +190,7 @@ pub(crate) async fn plan_tidying(ports: &RotationPorts, log: &Log) -> Result<Opt
 pub(crate) async fn compress(ports: &RotationPorts, log: &Log, name: &str) -> Result<bool, RotationError> {
     let (directory, _) = log.parts()?;
     match ports.log_writer.compress(&directory.join(name)).await {
-        // It had to make room meanwhile.
+        // The file was removed meanwhile to make room.
         Err(error) if error.is_not_found() => Ok(true),
         result => Ok(result?),
     }

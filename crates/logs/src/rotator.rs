@@ -1,9 +1,9 @@
-//! Who is looked at when, and how many at a time.
+//! The task that rotates logs: which log is looked at when, and how many at a time.
 //!
-//! Owns the set of logs: containers that run, found by the links that the agent makes for log agents, and by a list in every
-//! interval. One task owns it all; what it does to a file runs beside, at most `max_workers` rotations and as many
-//! compressions at a time, and one of each kind per log. A rotation gives its place up before it asks the runtime to open the
-//! log anew, so that a runtime that does not answer for one container holds up no other.
+//! Owns the set of logs: running containers, found by the links that the agent makes for log agents, and by a list in every
+//! interval. One task owns it all; work on files runs in futures beside it, at most `max_workers` rotations and as many
+//! compressions at a time, and one of each kind per log. A rotation frees its worker before it asks the runtime to reopen the log,
+//! so that a runtime that does not answer for one container delays no other.
 
 mod finding;
 mod tidying;
@@ -23,16 +23,16 @@ use rubelet_ports::{
 use tokio::sync::oneshot;
 
 use crate::containers::{LoggedContainers, RunningContainer};
-use crate::rotation::{Log, Rotated, RotationError, Turn, put_away, reopen, restore_ended};
+use crate::rotation::{Log, Rotated, RotationError, Turn, rename_away, reopen, restore_ended};
 
-/// More than a runtime has been seen to write to one log. A file that is looked at this often has not doubled when it is found
+/// More than a runtime has been seen to write to one log. It sets the pace of looks, so that a log has not doubled when it is found
 /// too large.
 const MAX_BYTES_PER_SECOND: u64 = 200_000_000;
 const MIN_PACE: Duration = Duration::from_millis(5);
 const MAX_PACE: Duration = Duration::from_secs(1);
-/// Containers whose log is asked for at a time.
+/// Containers whose log path is requested at a time.
 const QUESTIONS_IN_FLIGHT: usize = 4;
-/// How long the end waits for rotations that have begun.
+/// How long a stop waits for rotations that have begun.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 const LINKS_DIR_MODE: u32 = 0o755;
 
@@ -58,7 +58,7 @@ pub struct RotationPorts {
     pub log_writer: Arc<dyn LogFileWriter>,
 }
 
-/// Dropping it ends the rotation. Logs that are put away already still get their new file.
+/// Dropping it ends the rotation. Logs that are already renamed still get their new file.
 pub struct RotationHandle {
     stop: oneshot::Sender<()>,
     ended: oneshot::Receiver<()>,
@@ -78,8 +78,8 @@ pub fn start(ports: RotationPorts, settings: RotationSettings) -> RotationHandle
     let (stop, stopped) = oneshot::channel();
     let (ending, ended) = oneshot::channel();
     let spawner = Arc::clone(&ports.spawner);
-    let keeper = Keeper::new(ports, settings);
-    let run = keeper.run(stopped).map(move |()| drop(ending));
+    let rotator = Rotator::new(ports, settings);
+    let run = rotator.run(stopped).map(move |()| drop(ending));
     spawner.spawn("log rotation", run.boxed());
     RotationHandle { stop, ended }
 }
@@ -89,18 +89,18 @@ pub fn start(ports: RotationPorts, settings: RotationSettings) -> RotationHandle
 enum State {
     /// To grow.
     Watched,
-    /// For its turn, or for its rotation to end.
+    /// For a free worker, or for its rotation to end.
     Due,
     /// For the next interval, after a failure.
     Resting,
 }
 
-/// What is being done beside a log. Two of these at a time would take each other's files away.
+/// What is being done to the rotated files of a log. Two of these at a time would remove each other's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Tidying {
     Nothing,
     Looking {
-        /// A rotation has come meanwhile.
+        /// A rotation has happened meanwhile.
         again: bool,
     },
     Compressing(String),
@@ -111,7 +111,7 @@ struct Tracked {
     state: State,
     watch: Option<AbortHandle>,
     tidying: Tidying,
-    /// In the next interval: a file was still written, or something failed.
+    /// Tidied again in the next interval: a file was still written, or something failed.
     is_untidy: bool,
     throttle: LogThrottle,
 }
@@ -125,7 +125,7 @@ enum Done {
         path: Result<Option<PathBuf>, RuntimeError>,
     },
     Surveyed(Vec<String>),
-    PutAway {
+    Renamed {
         id: String,
         result: Result<Turn, RotationError>,
     },
@@ -133,7 +133,7 @@ enum Done {
         id: String,
         result: Result<Rotated, RotationError>,
     },
-    /// What there is to compress beside a log.
+    /// What there is to compress among the rotated files of a log.
     Tidied {
         id: String,
         next: Result<Option<String>, RotationError>,
@@ -144,7 +144,7 @@ enum Done {
     },
 }
 
-struct Keeper {
+struct Rotator {
     ports: RotationPorts,
     settings: RotationSettings,
     logs: BTreeMap<String, Tracked>,
@@ -153,18 +153,18 @@ struct Keeper {
     /// Containers whose log is not known yet.
     unknown: VecDeque<String>,
     asked: BTreeSet<String>,
-    /// Containers that have links and need no look, such as those that have ended.
+    /// Containers that have links and are not looked at, such as those that have ended.
     passed_over: BTreeSet<String>,
     due: VecDeque<String>,
     rotating: usize,
-    /// Logs that were put away and that the runtime is asked to open anew.
+    /// Logs that were renamed and that the runtime is asked to reopen.
     reopening: usize,
     untidy: VecDeque<String>,
     tidying: usize,
-    /// Whether logs of containers that ended while nobody looked were asked for.
+    /// Whether the logs of containers that ended while rubelet was down have been restored.
     is_restored: bool,
     is_listing: bool,
-    /// Something may have begun to run since the list under way was asked for.
+    /// A container may have started since the list under way was requested.
     list_again: bool,
     have_links_been_read: bool,
     is_reading_links: bool,
@@ -173,7 +173,7 @@ struct Keeper {
     list_throttle: LogThrottle,
 }
 
-impl Keeper {
+impl Rotator {
     fn new(ports: RotationPorts, settings: RotationSettings) -> Self {
         Self {
             ports,
@@ -207,7 +207,7 @@ impl Keeper {
         self.list();
         loop {
             self.begin_works();
-            // Every arm is cancel-safe: what is not taken stays in its set, and a hint only says to look.
+            // Every arm is cancel-safe: what is not taken stays in its set, and a hint only means "look again".
             tokio::select! {
                 biased;
                 _ = stopped.as_mut() => break,
@@ -231,15 +231,17 @@ impl Keeper {
         }
         let clock = Arc::clone(&self.ports.clock);
         if within(clock.as_ref(), STOP_LIMIT, self.finish()).await.is_err() {
-            tracing::warn!("Logs that were put away are not opened anew; the next start does it");
+            tracing::warn!(
+                "Rotated logs are not reopened by the runtime before the stop; the next start reopens them"
+            );
         }
     }
 
-    /// Brings rotations that have begun to their end. All else may be left behind at any step.
+    /// Completes rotations that have begun. Everything else may stop at any step.
     async fn finish(&mut self) {
         while self.rotating + self.reopening > 0 {
             match self.works.next().await {
-                Some(done @ (Done::PutAway { .. } | Done::Rotated { .. })) => self.settle(done),
+                Some(done @ (Done::Renamed { .. } | Done::Rotated { .. })) => self.settle(done),
                 Some(_) => {}
                 None => return,
             }
@@ -313,13 +315,13 @@ impl Keeper {
         let (size, files) = (self.settings.max_size_bytes, self.settings.max_files);
         self.rotating += 1;
         let work = async move {
-            let result = put_away(&ports, &log, size, files, compressing.as_deref()).await;
-            Done::PutAway { id: log.id, result }
+            let result = rename_away(&ports, &log, size, files, compressing.as_deref()).await;
+            Done::Renamed { id: log.id, result }
         };
         self.works.push(work.boxed());
     }
 
-    fn put_away(&mut self, id: &str, result: Result<Turn, RotationError>) {
+    fn renamed(&mut self, id: &str, result: Result<Turn, RotationError>) {
         self.rotating -= 1;
         let away = match result {
             Ok(Turn::NotYet) => {
@@ -350,7 +352,7 @@ impl Keeper {
                 }
             }
             Done::Restored(result) => self.is_restored = result.is_ok(),
-            Done::PutAway { id, result } => self.put_away(&id, result),
+            Done::Renamed { id, result } => self.renamed(&id, result),
             Done::Rotated { id, result } => {
                 self.reopening -= 1;
                 self.rotated(&id, result);
@@ -439,10 +441,10 @@ impl Keeper {
     }
 }
 
-/// On a new node nobody has made it yet, and what is not there cannot be watched.
+/// On a new node the directory does not exist yet, and only an existing one can be watched.
 async fn make_links_dir(files: &dyn FileWriter, directory: &Path) {
     if let Err(error) = files.create_directory(directory, LINKS_DIR_MODE).await {
-        tracing::warn!(%error, "New containers are found by the interval only");
+        tracing::warn!(%error, "The directory of container log links cannot be made; new containers are found once per interval only");
     }
 }
 

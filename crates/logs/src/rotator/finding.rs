@@ -8,13 +8,13 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use rubelet_ports::{LogThrottle, RuntimeError};
 
-use super::{Done, Keeper, State, Tidying, Tracked};
+use super::{Done, Rotator, State, Tidying, Tracked};
 use crate::containers::RunningContainer;
 use crate::rotation::Log;
 
 const LOG_SUFFIX: &str = ".log";
 
-impl Keeper {
+impl Rotator {
     pub(super) fn listed(&mut self, listed: Result<Vec<RunningContainer>, RuntimeError>) {
         self.is_listing = false;
         if std::mem::take(&mut self.list_again) {
@@ -60,7 +60,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at every log, also at those whose growth somebody should have told.
+    /// Looks at every log, also at those that are watched, in case a watch failed.
     fn survey(&mut self) {
         let of = |state: State| {
             let logs = self.logs.values().filter(move |tracked| tracked.state == state);
@@ -68,7 +68,7 @@ impl Keeper {
         };
         let (files, resting) = (of(State::Watched), of(State::Resting));
         for log in resting {
-            // What was wrong is tried again at once if the log is still too large.
+            // A failed rotation is tried again at once if the log is still too large.
             self.watch(&log.id, Duration::ZERO);
         }
         if files.is_empty() {
@@ -78,7 +78,7 @@ impl Keeper {
         let survey = async move {
             let mut large = Vec::new();
             for log in files {
-                // One that cannot be looked at is complained about where it is rotated.
+                // A log whose size cannot be read is rotated: that logs the error.
                 if !matches!(reader.size(&log.path).await, Ok(size) if size < max_size_bytes) {
                     large.push(log.id);
                 }
@@ -97,7 +97,7 @@ impl Keeper {
             .collect();
         self.passed_over.retain(|id| ids.contains(id.as_str()));
         if !std::mem::replace(&mut self.have_links_been_read, true) {
-            // Most of those that are there already ended long ago; one list tells of all that run.
+            // Most of the containers that have links at the start ended long ago; one list shows all that run.
             self.passed_over = ids.into_iter().map(str::to_owned).collect();
             return self.list();
         }
@@ -117,7 +117,7 @@ impl Keeper {
     pub(super) fn identified(&mut self, id: String, path: Result<Option<PathBuf>, RuntimeError>) {
         self.asked.remove(&id);
         let Ok(Some(path)) = path else {
-            // Asked again when the list says that it runs.
+            // Requested again when the list shows that it runs.
             self.passed_over.insert(id);
             return;
         };

@@ -1,13 +1,13 @@
 //! Compressing what was rotated away, and removing what a killed process has left.
 //!
-//! Owns whose turn it is; a file that is still written has its turn again in the next interval.
+//! Owns which log is next; a file that is still written is tried again in the next interval.
 
 use futures_util::future::FutureExt;
 
-use super::{Done, Keeper, Tidying};
+use super::{Done, Rotator, Tidying};
 use crate::rotation::{RotationError, compress, plan_tidying};
 
-impl Keeper {
+impl Rotator {
     pub(super) fn begin_tidying(&mut self, id: String) {
         let Some(tracked) = self.logs.get_mut(&id) else {
             return;
