@@ -1,4 +1,4 @@
-//! What a certificate says. Pure.
+//! The contents of a certificate. Pure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What is known of a certificate, for metrics and for people.
+//! What is known of a certificate, for metrics and health checks.
 
 use rubelet_model::Timestamp;
 use tokio::sync::watch;
@@ -44,7 +44,7 @@ pub(crate) struct Figures {
     pub(crate) problem: Option<String>,
 }
 
-/// Sees how a certificate fares. Clones see the same.
+/// Reads the state of a certificate's renewal. Clones read the same.
 #[derive(Clone, Debug)]
 pub struct CertificateHandle {
     pub(crate) figures: watch::Receiver<Figures>,
@@ -66,7 +66,7 @@ impl CertificateHandle {
         })
     }
 
-    /// How often a certificate was asked for in vain.
+    /// How many requests for a certificate failed.
     #[must_use]
     pub fn renew_errors(&self) -> u64 {
         self.figures.borrow().renew_errors
@@ -77,7 +77,7 @@ impl CertificateHandle {
         self.figures.borrow().rotation_ages
     }
 
-    /// What keeps us from having a good certificate, in words.
+    /// Why there is no valid certificate, as a text.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         self.figures.borrow().problem.clone()

@@ -1,7 +1,7 @@
 //! The key of the first certificate, kept until that is there.
 //!
-//! Owns `kubelet-client.key.tmp`. With the key, the request of an earlier run is found again by its name, and whoever approves
-//! requests sees one and not one for each restart.
+//! Owns `kubelet-client.key.tmp`. With the key, the request of an earlier run is found again by its name, so that the approver sees
+//! one request and not one for each restart.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ impl KeptKey {
         self.writer.write(&self.path, &key.to_pem(), 0o600).await
     }
 
-    /// It has served, or nothing comes of it.
+    /// Removes the key, when its certificate is issued or its request was refused.
     pub(crate) async fn forget(&self) {
         if let Err(error) = self.writer.remove_file(&self.path).await {
             tracing::warn!(%error, "A key that is no longer needed cannot be removed");

@@ -1,26 +1,26 @@
 //! The node's own certificates: the one it shows to the API server, and the one its HTTPS server shows.
 //!
-//! Owns when a certificate is asked for, with what, and from whom; the files under `pki/`, laid out as upstream's; and what is told
-//! when none can be had. It must not make connections: who asks the signer and who shows the result are behind
+//! Owns when a certificate is requested, with which contents, and from which signer; the files under `pki/`, laid out as upstream's;
+//! and the reports of failures. It must not make connections: the API server's client and the users of the certificate are behind
 //! [`SigningRequests`](rubelet_ports::api::SigningRequests) and [`CertificateSink`]. No key leaves it but through the sink and into
 //! files that only root reads.
 //!
 //! ```text
-//!            ┌── files: somebody put another one there ──► sink
+//!            ┌── files: another program put one there ──► sink
 //!   wake ────┤
 //!            └── plan(now, in use, wanted) ─┬─ wait: until the deadline, or until the addresses change
 //!                                           └─ request ─► approved, issued ─► file, link, sink
-//!                                                     └─► refused, no answer ─► told, again after a backoff
+//!                                                     └─► refused, no answer ─► logged, again after a backoff
 //! ```
 //!
-//! There is one such loop for each certificate. A certificate that has expired is a reason to ask, never one to end the process: with
-//! a bootstrap kubeconfig the first certificate is asked for anew, and a file that somebody renews is taken within seconds.
+//! There is one such loop for each certificate. An expired certificate leads to a request and never ends the process: with a
+//! bootstrap kubeconfig the first certificate is requested again, and a renewed file is taken within seconds.
 
 mod facts;
 mod figures;
-mod keeper;
 mod kept_key;
 mod plan;
+mod renewer;
 mod request;
 mod signing;
 mod store;
@@ -35,12 +35,12 @@ use rubelet_ports::{Clock, FileReader, FileWriter, Randomness, Spawner};
 use tokio::sync::watch;
 
 pub use figures::{CertificateHandle, ROTATION_AGE_BUCKETS_SECONDS, RotationAges};
-use keeper::{Keeper, KeeperParts};
+use renewer::{Renewer, RenewerParts};
 use store::Store;
 use wanted::WantedSource;
 pub use wanted::{Purpose, Wanted};
 
-/// The edges that keeping certificates needs.
+/// The ports that the renewal of certificates needs.
 #[derive(Clone)]
 pub struct CertificatePorts {
     pub clock: Arc<dyn Clock>,
@@ -50,12 +50,12 @@ pub struct CertificatePorts {
     pub writer: Arc<dyn FileWriter>,
 }
 
-/// Who shows a certificate.
+/// The user of a certificate: the API server's client, or the HTTPS server.
 pub trait CertificateSink: Send + Sync {
     /// Shows this pair from now on.
     ///
     /// # Errors
-    /// In words and without a secret, when the pair cannot be shown; what was shown before stays.
+    /// A text without secrets, when the pair cannot be used; the pair before stays in use.
     fn replace(&self, chain_pem: &[u8], key_pem: &[u8]) -> Result<(), String>;
 
     /// The certificate that is shown now, as DER, where others than us may replace it too.
@@ -64,10 +64,10 @@ pub trait CertificateSink: Send + Sync {
     }
 }
 
-/// Who asks for the first certificate, made anew for each try: its credentials may have been renewed meanwhile.
+/// The client that requests the first certificate, made anew for each try: its credentials may have been renewed meanwhile.
 pub trait BootstrapSigner: Send + Sync {
     /// # Errors
-    /// In words, when the bootstrap kubeconfig cannot be used.
+    /// A text, when the bootstrap kubeconfig cannot be used.
     fn connect(&self) -> Result<Arc<dyn SigningRequests>, String>;
 }
 
@@ -78,7 +78,7 @@ pub struct ClientSettings {
     pub directory: PathBuf,
     /// `rotateCertificates`. Without it only a certificate that is missing or expired is asked for, and only by bootstrap.
     pub rotate: bool,
-    /// A certificate and key that stand in the kubeconfig itself: stored, and replaced by one of our own at once.
+    /// A certificate and key in the kubeconfig itself: stored, and replaced by one of our own at once.
     pub inline: Option<PemPair>,
 }
 
@@ -112,8 +112,8 @@ pub fn client_certificate_path(directory: &std::path::Path) -> PathBuf {
     Store::current_path(directory, Purpose::Client)
 }
 
-/// Keeps the certificate that the node shows to the API server: `ordinary` asks with the certificate in force, `bootstrap` while there
-/// is none that is valid.
+/// Renews the certificate that the node shows to the API server: `ordinary` requests with the certificate in force, `bootstrap`
+/// while there is no valid one.
 pub fn keep_client_certificate(
     ports: CertificatePorts,
     settings: ClientSettings,
@@ -122,7 +122,7 @@ pub fn keep_client_certificate(
     sink: Arc<dyn CertificateSink>,
 ) -> CertificateHandle {
     let purpose = Purpose::Client;
-    let parts = KeeperParts {
+    let parts = RenewerParts {
         store: Store::new(&ports, settings.directory, purpose, None),
         wanted: WantedSource::Fixed(Wanted::client(&settings.node_name)),
         rotate: settings.rotate,
@@ -131,10 +131,10 @@ pub fn keep_client_certificate(
         bootstrap,
         sink,
     };
-    Keeper::start(ports, parts, purpose)
+    Renewer::start(ports, parts, purpose)
 }
 
-/// Keeps the certificate of the node's HTTPS server, for the addresses that the node has. Without an address none is asked for.
+/// Renews the certificate of the node's HTTPS server, for the addresses that the node has. Without an address none is requested.
 pub fn keep_serving_certificate(
     ports: CertificatePorts,
     settings: ServingSettings,
@@ -143,7 +143,7 @@ pub fn keep_serving_certificate(
     sink: Arc<dyn CertificateSink>,
 ) -> CertificateHandle {
     let purpose = Purpose::Serving;
-    let parts = KeeperParts {
+    let parts = RenewerParts {
         store: Store::new(&ports, settings.directory, purpose, settings.files),
         wanted: WantedSource::Addresses {
             node_name: settings.node_name,
@@ -156,5 +156,5 @@ pub fn keep_serving_certificate(
         bootstrap: None,
         sink,
     };
-    Keeper::start(ports, parts, purpose)
+    Renewer::start(ports, parts, purpose)
 }

@@ -1,4 +1,4 @@
-//! Whether to ask for a certificate now. Pure: time, chance and the world are given.
+//! Whether to request a certificate now. Pure: time, randomness and the situation are arguments.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::wanted::Wanted;
 
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 const LAST_RETRY: Duration = Duration::from_secs(32);
-/// Somebody said no; asking every half minute would fill the list of requests.
+/// The request was denied; a new one every half minute would fill the list of requests.
 const LAST_RETRY_REFUSED: Duration = Duration::from_mins(15);
 
 pub(crate) struct Situation<'a> {
@@ -21,7 +21,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) in_use: Option<&'a CertificateFacts>,
     /// Of the certificate in use.
     pub(crate) deadline: Option<Timestamp>,
-    /// What the certificate in use was asked for with, when it was issued to us.
+    /// The contents that were requested for the certificate in use, when it was issued to us.
     pub(crate) issued_for: Option<&'a Wanted>,
     /// The certificate in use is one that came with the kubeconfig.
     pub(crate) is_inline: bool,
@@ -34,7 +34,7 @@ pub(crate) enum Next {
     Request(Reason),
     /// For this long.
     Wait(Duration),
-    /// Nothing that we may do helps.
+    /// A certificate is needed, and the settings allow no way to request one.
     Helpless(Reason),
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn plan(situation: &Situation<'_>) -> Next {
     if situation.is_inline {
         return Next::Request(Reason::Inline);
     }
-    // A signer that leaves something out is not asked for the same again and again.
+    // A signer that leaves something out does not get the same request again and again.
     if situation.issued_for != Some(situation.wanted)
         && let Some(what) = situation.wanted.lacking(facts)
     {
@@ -94,18 +94,19 @@ pub(crate) fn plan(situation: &Situation<'_>) -> Next {
     }
 }
 
-/// Between 70 and 90 % of the certificate's life, so that nodes that were made together do not come together for ever.
+/// A random time between 70 and 90 % of the certificate's validity, so that nodes that were made together do not renew together.
 ///
-/// A signer dates certificates back; one that lives for minutes may be due before it arrives. When it was issued just now, what is
-/// left of its life counts then.
+/// A signer dates certificates back, so that one that is valid for minutes may be due before it arrives. When such a certificate was
+/// issued just now, the rest of its validity counts.
 pub(crate) fn rotation_deadline(
     facts: &CertificateFacts,
     issued_at: Option<Timestamp>,
     randomness: &dyn Randomness,
 ) -> Timestamp {
     let within = |from: Timestamp| {
-        let life = facts.not_after.since(from);
-        from.plus(life * 7 / 10).plus(randomness.part_of(life * 2 / 10))
+        let validity = facts.not_after.since(from);
+        from.plus(validity * 7 / 10)
+            .plus(randomness.part_of(validity * 2 / 10))
     };
     let deadline = within(facts.not_before);
     match issued_at {

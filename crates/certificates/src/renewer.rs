@@ -1,7 +1,7 @@
-//! The loop that keeps one certificate.
+//! The loop that renews one certificate.
 //!
-//! Owns what is in use, when it is due, and the pauses between tries. What to do next is decided in `plan`; how a certificate is had is
-//! in `signing`; where it is kept is in `store`.
+//! Owns which certificate is in use, when it is due, and the pauses between tries. `plan` decides what to do next, `signing` requests
+//! a certificate, `store` keeps it on disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use rubelet_ports::LogThrottle;
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL_WITHOUT: Duration = Duration::from_secs(10);
 
-pub(crate) struct KeeperParts {
+pub(crate) struct RenewerParts {
     pub(crate) store: Store,
     pub(crate) wanted: WantedSource,
     pub(crate) rotate: bool,
@@ -35,7 +35,7 @@ pub(crate) struct KeeperParts {
     pub(crate) sink: Arc<dyn CertificateSink>,
 }
 
-pub(crate) struct Keeper {
+pub(crate) struct Renewer {
     ports: CertificatePorts,
     purpose: Purpose,
     store: Store,
@@ -60,11 +60,11 @@ pub(crate) struct Keeper {
     throttle: LogThrottle,
 }
 
-impl Keeper {
-    pub(crate) fn start(ports: CertificatePorts, parts: KeeperParts, purpose: Purpose) -> CertificateHandle {
+impl Renewer {
+    pub(crate) fn start(ports: CertificatePorts, parts: RenewerParts, purpose: Purpose) -> CertificateHandle {
         let (figures, seen) = watch::channel(Figures::default());
         let spawner = ports.spawner.clone();
-        let keeper = Self {
+        let renewer = Self {
             issuer: Issuer {
                 clock: ports.clock.clone(),
                 ordinary: parts.ordinary,
@@ -89,7 +89,7 @@ impl Keeper {
             purpose,
             ports,
         };
-        spawner.spawn(purpose.words(), Box::pin(keeper.run()));
+        spawner.spawn(purpose.name(), Box::pin(renewer.run()));
         CertificateHandle { figures: seen }
     }
 
@@ -123,7 +123,7 @@ impl Keeper {
                     pause
                 }
                 Next::Helpless(reason) => {
-                    self.tell(&helpless(self.purpose, &reason));
+                    self.report_problem(&helpless(self.purpose, &reason));
                     LOOK_INTERVAL_WITHOUT
                 }
             };
@@ -145,7 +145,7 @@ impl Keeper {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Others may have replaced it, for instance whoever follows the kubeconfig's own files.
+    /// The certificate in use. Another part of the program may have replaced it, such as the reader of the kubeconfig's files.
     fn in_use(&self) -> Option<CertificateFacts> {
         let shown = self.sink.in_use();
         let shown = shown.and_then(|der| CertificateFacts::of_der(&der).ok());
@@ -174,7 +174,7 @@ impl Keeper {
         let deadline = rotation_deadline(facts, issued_at, self.ports.randomness.as_ref());
         if self.rotates {
             tracing::info!(
-                certificate = self.purpose.words(),
+                certificate = self.purpose.name(),
                 expires_at = spelled(facts.not_after),
                 deadline = spelled(deadline),
                 "The certificate will be rotated"
@@ -188,7 +188,7 @@ impl Keeper {
         let sleep = self.ports.clock.sleep(limit);
         tokio::select! {
             biased;
-            // Cancel-safe: the wish is read anew after every pause.
+            // Cancel-safe: what is wanted is read again after every pause.
             () = self.wanted.changed(known) => {
                 self.failures = 0;
                 self.retry_at = None;
@@ -216,21 +216,25 @@ impl Keeper {
                 self.unstored = Some(pair);
                 self.store_again().await;
             }
-            Err(problem) => self.tell(&format!("the kubeconfig's certificate cannot be used: {problem}")),
+            Err(problem) => {
+                self.report_problem(&format!("the kubeconfig's certificate cannot be used: {problem}"));
+            }
         }
     }
 
-    /// Somebody else may have put another certificate there; after a restart everything is another one.
+    /// Takes a certificate from the files that was not seen before: put there by another program, or present at start-up.
     async fn look_at_files(&mut self) {
         let now = self.now();
         let is_valid = self.in_use().is_some_and(|facts| !facts.is_expired(now));
-        // Without rotation the kubeconfig says which files count, and whoever follows it reads them.
+        // Without rotation the kubeconfig names the files, and the API server's client reads them itself.
         if self.unstored.is_some() || (is_valid && !self.rotates) {
             return;
         }
         let found = match self.store.read().await {
             Ok(found) => found,
-            Err(error) => return self.tell(&format!("the {} cannot be read: {error}", self.purpose.words())),
+            Err(error) => {
+                return self.report_problem(&format!("the {} cannot be read: {error}", self.purpose.name()));
+            }
         };
         let is_known = self.seen == found;
         self.seen.clone_from(&found);
@@ -248,7 +252,7 @@ impl Keeper {
         match taken {
             Ok(facts) => {
                 tracing::info!(
-                    certificate = self.purpose.words(),
+                    certificate = self.purpose.name(),
                     path = %found.path.display(),
                     expires_at = spelled(facts.not_after),
                     "A certificate was found"
@@ -263,8 +267,8 @@ impl Keeper {
         }
     }
 
-    /// Whether somebody shows a worse certificate than the stored one: a file that the kubeconfig names may be written anew with
-    /// what was in it before. One that was issued later is the will of whoever put it there.
+    /// Whether the certificate in use is worse than the stored one: a file that the kubeconfig names may be rewritten with its old
+    /// content. A certificate that was issued later than the stored one was put there on purpose and stays.
     fn is_pushed_out(&mut self, stored: &Stored, now: Timestamp) -> bool {
         let stored = CertificateFacts::of_pem(&stored.pair.chain_pem);
         let (Ok(stored), Some(shown)) = (stored, self.in_use()) else {
@@ -283,21 +287,21 @@ impl Keeper {
 
     async fn set_aside(&mut self, found: &Stored, problem: &str) {
         let path = found.path.display();
-        let words = format!("{path} cannot be used: {problem}");
+        let unusable = format!("{path} cannot be used: {problem}");
         if !found.is_ours {
-            return self.tell(&words);
+            return self.report_problem(&unusable);
         }
         self.seen = None;
         match self.store.set_aside(found).await {
-            Ok(kept) => self.tell(&format!("{words}; it was set aside as {}", kept.display())),
-            Err(error) => self.tell(&format!("{words}; it cannot be set aside: {error}")),
+            Ok(kept) => self.report_problem(&format!("{unusable}; it was set aside as {}", kept.display())),
+            Err(error) => self.report_problem(&format!("{unusable}; it cannot be set aside: {error}")),
         }
     }
 
     async fn request(&mut self, reason: &Reason, wanted: &Wanted, in_use: Option<&CertificateFacts>) {
         let now = self.now();
         let has_valid = in_use.is_some_and(|facts| !facts.is_expired(now));
-        tracing::info!(certificate = self.purpose.words(), %reason, "A certificate is needed");
+        tracing::info!(certificate = self.purpose.name(), %reason, "A certificate is needed");
         let obtained = tokio::select! {
             biased;
             // Cancel-safe: a request for what is no longer wanted is left alone.
@@ -305,7 +309,7 @@ impl Keeper {
                 (self.failures, self.retry_at) = (0, None);
                 return;
             }
-            // Cancel-safe: the files are looked at next. Approval may take long, and somebody may help meanwhile.
+            // Cancel-safe: the files are looked at next. Approval may take long, and an administrator may put a certificate there.
             () = changed_files(self.ports.clock.as_ref(), &self.store, self.seen.as_ref()), if self.unstored.is_none() => return,
             obtained = self.issuer.obtain(wanted, has_valid) => obtained,
         };
@@ -330,7 +334,7 @@ impl Keeper {
         let now = self.now();
         if let Some(what) = wanted.lacking(&facts) {
             tracing::warn!(
-                certificate = self.purpose.words(),
+                certificate = self.purpose.name(),
                 what,
                 "The signer left something out of the new certificate"
             );
@@ -352,7 +356,7 @@ impl Keeper {
         self.store_again().await;
     }
 
-    /// The certificate works already; until its file is there the old one would be used after a restart.
+    /// The certificate is in use already; until its file is written, a restart would go back to the old one.
     async fn store_again(&mut self) {
         let Some(pair) = self.unstored.take() else { return };
         let stored: Result<Stored, FileError> = self.store.update(&pair, self.now()).await;
@@ -365,9 +369,9 @@ impl Keeper {
             }
             Err(error) => {
                 self.unstored = Some(pair);
-                self.tell(&format!(
+                self.report_problem(&format!(
                     "the {} is in use but cannot be stored: {error}",
-                    self.purpose.words()
+                    self.purpose.name()
                 ));
             }
         }
@@ -383,13 +387,13 @@ impl Keeper {
         self.retry_at = Some(self.ports.clock.moment().plus(pause));
         self.figures.send_modify(|figures| figures.renew_errors += 1);
         if failure.is_refusal() && !has_valid {
-            // The name of the request is made from the key: with the same one the same answer would come.
+            // The name of the request is derived from the key: the same key would find the refused request again.
             self.issuer.kept_key.forget().await;
         }
-        self.tell(&format!("no new {} ({reason}): {failure}", self.purpose.words()));
+        self.report_problem(&format!("no new {} ({reason}): {failure}", self.purpose.name()));
     }
 
-    fn tell(&mut self, problem: &str) {
+    fn report_problem(&mut self, problem: &str) {
         self.figures.send_if_modified(|figures| {
             let is_new = figures.problem.as_deref() != Some(problem);
             figures.problem = Some(problem.to_owned());
@@ -397,9 +401,9 @@ impl Keeper {
         });
         if self.throttle.is_due(problem, self.ports.clock.moment()) {
             tracing::warn!(
-                certificate = self.purpose.words(),
+                certificate = self.purpose.name(),
                 problem,
-                "There is trouble with a certificate"
+                "A certificate cannot be renewed or stored"
             );
         }
     }
@@ -430,6 +434,6 @@ fn helpless(purpose: Purpose, reason: &Reason) -> String {
     format!(
         "the {} cannot be used: {reason}. Set rotateCertificates or --bootstrap-kubeconfig, or put a new one in its place; it \
          is taken without a restart",
-        purpose.words()
+        purpose.name()
     )
 }

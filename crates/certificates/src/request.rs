@@ -1,4 +1,4 @@
-//! Signing requests: their contents, their names, and what became of them. Pure but for the making of keys.
+//! Signing requests: their contents, their names, and their outcome. Pure but for the generation of keys.
 
 use std::fmt;
 
@@ -57,12 +57,12 @@ impl PrivateKey {
     }
 }
 
-/// How the object is called.
+/// How the object is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// By the server.
     Generated,
-    /// By what is asked for and the key, so that the same request is found again.
+    /// By its contents and the key, so that the same request is found again.
     Digest,
 }
 
@@ -120,7 +120,7 @@ fn request_pem(key: &PrivateKey, wanted: &Wanted) -> Result<Vec<u8>, String> {
     Ok(pem::encode_config(&block, config).into_bytes())
 }
 
-/// Upstream's recipe: whoever has the same key finds the request of the other.
+/// Upstream's algorithm, so that rubelet and upstream's kubelet find each other's requests for the same key.
 fn digested_name(public_key: &[u8], wanted: &Wanted) -> String {
     let mut hash = Sha512_256::new();
     let mut add = |part: &[u8]| {
@@ -136,12 +136,12 @@ fn digested_name(public_key: &[u8], wanted: &Wanted) -> String {
     format!("node-csr-{}", URL_SAFE_NO_PAD.encode(hash.finalize()))
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The certificate with what leads to its authority, as PEM.
     Issued(Vec<u8>),
-    /// In the words of whoever said no.
+    /// With the reason and message of the denial.
     Denied(String),
     Failed(String),
     /// Approved, and the signer has not signed yet.
@@ -153,15 +153,15 @@ impl fmt::Debug for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Issued(_) => formatter.write_str("Issued"),
-            Self::Denied(words) => write!(formatter, "Denied({words})"),
-            Self::Failed(words) => write!(formatter, "Failed({words})"),
+            Self::Denied(reason) => write!(formatter, "Denied({reason})"),
+            Self::Failed(reason) => write!(formatter, "Failed({reason})"),
             Self::Approved => formatter.write_str("Approved"),
             Self::Waiting => formatter.write_str("Waiting"),
         }
     }
 }
 
-/// A refusal wins, whatever else is said.
+/// A denial wins over all other conditions.
 pub(crate) fn judge(request: &CertificateSigningRequest) -> Verdict {
     let status = request.status.as_ref();
     let conditions = status
@@ -169,10 +169,10 @@ pub(crate) fn judge(request: &CertificateSigningRequest) -> Verdict {
         .unwrap_or_default();
     let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
     if let Some(denied) = find("Denied") {
-        return Verdict::Denied(words(denied));
+        return Verdict::Denied(condition_text(denied));
     }
     if let Some(failed) = find("Failed") {
-        return Verdict::Failed(words(failed));
+        return Verdict::Failed(condition_text(failed));
     }
     if find("Approved").is_none() {
         return Verdict::Waiting;
@@ -184,21 +184,21 @@ pub(crate) fn judge(request: &CertificateSigningRequest) -> Verdict {
     }
 }
 
-fn words(condition: &CertificateSigningRequestCondition) -> String {
-    let said = [&condition.reason, &condition.message];
-    let said: Vec<&str> = said
+fn condition_text(condition: &CertificateSigningRequestCondition) -> String {
+    let texts = [&condition.reason, &condition.message];
+    let texts: Vec<&str> = texts
         .into_iter()
         .flatten()
         .map(String::as_str)
         .filter(|text| !text.is_empty())
         .collect();
-    match said.is_empty() {
+    match texts.is_empty() {
         true => "no reason was given".to_owned(),
-        false => said.join(": "),
+        false => texts.join(": "),
     }
 }
 
-/// Why a request that bears our name is not ours, in words.
+/// Why a request with our request's name is not ours.
 pub(crate) fn foreign(
     found: &CertificateSigningRequest,
     key: &PrivateKey,
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_became_of_a_request() {
-        let denied = |words: &str| Verdict::Denied(words.to_owned());
+        let denied = |reason: &str| Verdict::Denied(reason.to_owned());
         check(&[], b"", &Verdict::Waiting);
         // Only an approval makes a certificate one.
         check(&[], b"c", &Verdict::Waiting);

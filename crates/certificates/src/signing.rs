@@ -1,6 +1,6 @@
 //! One try to get a certificate: create the request, wait until it is approved and signed.
 //!
-//! Owns the deadlines of both, and telling a refusal from a failure that may pass. It retries nothing.
+//! Owns the deadlines of both, and the difference between a refusal and a temporary failure. It retries nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::{BootstrapSigner, PemPair};
 
 /// For the API server to take the request.
 const CREATE_LIMIT: Duration = Duration::from_secs(60);
-/// For somebody to approve it and for the signer to sign.
+/// For the approval and for the signer to sign.
 const ISSUE_LIMIT: Duration = Duration::from_mins(15);
 
 /// Why no certificate came of a try.
@@ -32,14 +32,14 @@ pub(crate) enum RequestFailure {
     NoAnswer,
     #[error("the bootstrap kubeconfig cannot be used: {0}")]
     Bootstrap(String),
-    #[error("signing request {name} was denied: {words}")]
-    Denied { name: String, words: String },
-    #[error("the signer failed on signing request {name}: {words}")]
-    Failed { name: String, words: String },
+    #[error("signing request {name} was denied: {reason}")]
+    Denied { name: String, reason: String },
+    #[error("the signer failed on signing request {name}: {reason}")]
+    Failed { name: String, reason: String },
     #[error("signing request {name} was deleted before a certificate was issued")]
     Deleted { name: String },
-    #[error("signing request {name} bears our name but is not ours: {words}")]
-    Foreign { name: String, words: String },
+    #[error("signing request {name} has the name of ours but other contents: {problem}")]
+    Foreign { name: String, problem: String },
     #[error(
         "signing request {name} {} within {} min{}",
         if *.is_approved { "is approved but was not signed" } else { "was not approved" },
@@ -49,7 +49,7 @@ pub(crate) enum RequestFailure {
     TooLate {
         name: String,
         is_approved: bool,
-        /// Why it could not be followed last.
+        /// Why the last watch of the request failed.
         problem: Option<ApiError>,
     },
     #[error("the certificate that was issued cannot be used: {0}")]
@@ -59,7 +59,7 @@ pub(crate) enum RequestFailure {
 }
 
 impl RequestFailure {
-    /// The same request will not come to anything.
+    /// The same request would be refused again.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Denied { .. } | Self::Failed { .. } | Self::Foreign { .. } | Self::Unusable(_) => true,
@@ -73,7 +73,7 @@ impl RequestFailure {
     }
 }
 
-/// Who is asked.
+/// The API server's client for signing requests, and the bootstrap one.
 pub(crate) struct Issuer {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ordinary: Arc<dyn SigningRequests>,
@@ -82,7 +82,7 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
-    /// Gets a certificate for a new key. Dropping it half-way leaves at most a request that nobody waits for.
+    /// Gets a certificate for a new key. Dropping it half-way leaves at most an unused request at the API server.
     pub(crate) async fn obtain(
         &self,
         wanted: &Wanted,
@@ -238,13 +238,13 @@ impl Following<'_> {
             Some(_) => {}
         }
         let name = self.name.clone();
-        if let Some(words) = foreign(object, self.key, self.wanted) {
-            return Err(RequestFailure::Foreign { name, words });
+        if let Some(problem) = foreign(object, self.key, self.wanted) {
+            return Err(RequestFailure::Foreign { name, problem });
         }
         match judge(object) {
             Verdict::Issued(certificate) => Ok(Some(certificate)),
-            Verdict::Denied(words) => Err(RequestFailure::Denied { name, words }),
-            Verdict::Failed(words) => Err(RequestFailure::Failed { name, words }),
+            Verdict::Denied(reason) => Err(RequestFailure::Denied { name, reason }),
+            Verdict::Failed(reason) => Err(RequestFailure::Failed { name, reason }),
             Verdict::Approved => {
                 self.is_approved = true;
                 Ok(None)

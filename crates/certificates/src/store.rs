@@ -1,7 +1,7 @@
 //! The files of one certificate, laid out as upstream's.
 //!
 //! Owns `<prefix>-<time>.pem` (certificates, then the key), the link `<prefix>-current.pem` to the newest, and what is done with a
-//! file that makes no sense. Whether a pair can be shown is not known here.
+//! malformed file. The caller decides whether a pair can be used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Store {
 pub(crate) struct Stored {
     pub(crate) pair: PemPair,
     pub(crate) path: PathBuf,
-    /// Ours to set aside when it makes no sense.
+    /// Whether rubelet may set the file aside when it is malformed.
     pub(crate) is_ours: bool,
 }
 
@@ -69,7 +69,7 @@ impl Store {
             .join(format!("{}{end}", self.purpose.file_prefix()))
     }
 
-    /// The current pair, or what stands in for it.
+    /// The current pair, or the configured files while there is none.
     pub(crate) async fn read(&self) -> Result<Option<Stored>, FileError> {
         // Upstream, killed between two steps, leaves the newest under the second name only.
         for path in [self.current(), self.named("-updated.pem")] {
@@ -138,7 +138,7 @@ impl Store {
         })
     }
 
-    /// Takes what makes no sense out of the way; its content stays for whoever wants to look at it. Returns where.
+    /// Renames a malformed file, so that its content stays for inspection. Returns the new path.
     pub(crate) async fn set_aside(&self, stored: &Stored) -> Result<PathBuf, FileError> {
         let kept = self.copy_aside(&stored.path, "corrupt").await?;
         self.writer.remove_file(&stored.path).await?;
@@ -154,7 +154,7 @@ impl Store {
         Ok(kept)
     }
 
-    /// Somebody put a file where the link belongs.
+    /// Whether there is a plain file where the link belongs.
     async fn is_plain_file(&self, path: &Path) -> Result<bool, FileError> {
         let entries = self.reader.list(&self.directory).await?;
         let name = path.file_name().and_then(|name| name.to_str());

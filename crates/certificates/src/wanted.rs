@@ -1,4 +1,4 @@
-//! What a certificate of the node has to say. Pure.
+//! What a certificate of the node has to contain. Pure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -41,8 +41,8 @@ impl Purpose {
         }
     }
 
-    /// For people.
-    pub(crate) fn words(self) -> &'static str {
+    /// The name in log lines.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Client => "client certificate",
             Self::Serving => "serving certificate",
@@ -93,7 +93,7 @@ impl Wanted {
         (has_dns_names || !wanted.ip_addresses.is_empty()).then_some(wanted)
     }
 
-    /// What a certificate lacks, in words. More than is wanted does no harm.
+    /// What a certificate lacks, as a text for the log. A certificate may have more than is wanted.
     pub(crate) fn lacking(&self, facts: &CertificateFacts) -> Option<String> {
         if facts.common_name != self.common_name {
             return Some(format!(
