@@ -1,9 +1,9 @@
-//! What went wrong, in the words that upstream's events have: people search for them.
+//! Texts of errors as upstream's events have them, because users search for them.
 
 use std::error::Error;
 use std::io;
 
-/// Of the operating system's error alone, as in `connection refused`.
+/// The operating system's error alone, as in `connection refused`.
 pub(crate) fn cause(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return "EOF".to_owned();

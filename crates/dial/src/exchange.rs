@@ -1,6 +1,6 @@
 //! One request and its answer on a connection of their own, over HTTP/1.1 or HTTP/2.
 //!
-//! The connection is driven by whoever waits for the answer, so that a probe is one task and its end is the connection's end.
+//! The future that waits for the answer also drives the connection, so that a probe is one task and its end closes the connection.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -16,15 +16,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use crate::error_text;
 use crate::tls::FirstBytes;
-use crate::words;
 
 /// Go's client counts the bytes of an answer's head and not its fields; this many are more than servers send.
 const MAX_RESPONSE_HEADERS: usize = 1024;
 /// The bytes of an answer's head.
 const MAX_HEAD_BYTES: usize = 1 << 20;
-/// What an orderly end of an encrypted connection may take.
-const FAREWELL: Duration = Duration::from_millis(100);
+/// How long the orderly close of an encrypted connection may take.
+const CLOSE_LIMIT: Duration = Duration::from_millis(100);
 
 /// A connection, encrypted or not.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
@@ -155,7 +155,7 @@ impl Body {
             } => loop {
                 match connection.alongside(stream.data()).await {
                     Some(Ok(data)) => {
-                        // Nobody needs the window any more once the connection ends.
+                        // An error means that the connection has ended, which needs no window any more.
                         let _ = stream.flow_control().release_capacity(data.len());
                         if take(&mut content, &data, limit_bytes) {
                             return Ok(content);
@@ -184,8 +184,8 @@ fn http1_problem(error: &hyper::Error, path: &str) -> String {
     if error.is_incomplete_message() || error.is_canceled() {
         return "EOF".to_owned();
     }
-    if let Some(cause) = words::io_error(error) {
-        return match words::cause(cause).as_str() {
+    if let Some(cause) = error_text::io_error(error) {
+        return match error_text::cause(cause).as_str() {
             "EOF" => "EOF".to_owned(),
             cause => format!("{path}: read: {cause}"),
         };
@@ -198,12 +198,12 @@ fn http1_problem(error: &hyper::Error, path: &str) -> String {
 
 pub(crate) fn http2_problem(error: &h2::Error) -> String {
     match error.get_io() {
-        Some(cause) => words::cause(cause),
+        Some(cause) => error_text::cause(cause),
         None => format!("http2: {error}"),
     }
 }
 
-/// A connection that moves on while somebody waits for what it brings.
+/// A connection that is polled together with the future that waits for its answer.
 pub(crate) struct Driven<C> {
     connection: Pin<Box<C>>,
     is_over: bool,
@@ -220,7 +220,7 @@ impl<C: Future> Driven<C> {
     pub(crate) async fn alongside<T>(&mut self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|cx| {
-            // Its error is also that of whatever waits for it.
+            // The future that waits for the answer gets the same error.
             if !self.is_over && self.connection.as_mut().poll(cx).is_ready() {
                 self.is_over = true;
             }
@@ -229,10 +229,10 @@ impl<C: Future> Driven<C> {
         .await
     }
 
-    /// Lets the connection say its farewell, which TLS servers miss otherwise.
+    /// Closes the connection in order: TLS servers otherwise report a missing `close_notify`.
     pub(crate) async fn finish(self) {
         if !self.is_over {
-            let _ = tokio::time::timeout(FAREWELL, self.connection).await;
+            let _ = tokio::time::timeout(CLOSE_LIMIT, self.connection).await;
         }
     }
 }

@@ -139,7 +139,7 @@ async fn ask(stream: TcpStream, call: &GrpcCall, address: &str) -> Result<i32, C
         let mut content = BytesMut::new();
         while let Some(data) = incoming.data().await {
             let data = data.map_err(broken)?;
-            // A broken window ends the connection, which the next read says.
+            // An error means that the connection has ended, which the next read reports.
             let _ = incoming.flow_control().release_capacity(data.len());
             if content.len() + data.len() > BODY_LIMIT_BYTES {
                 let message = "the answer is too large".to_owned();

@@ -1,14 +1,14 @@
 //! Calls into pods, for probes and lifecycle hooks: HTTP, a TCP connection, gRPC's health check.
 //!
-//! An adapter: it owns sockets, TLS without trust, redirects, limits and the words for what went wrong. Whether an answer
-//! means healthy is decided by whoever asks. Nothing is kept between two calls: a connection that is kept would hide that a
-//! server takes no new ones.
+//! An adapter: it owns sockets, TLS without trust, redirects, limits and the texts of errors. The caller decides whether an answer
+//! means healthy. Nothing is kept between two calls: a connection that is kept would hide that a server accepts no new ones.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "an adapter is where the network is used"
 )]
 
+mod error_text;
 mod exchange;
 mod grpc;
 mod http_call;
@@ -16,7 +16,6 @@ mod lookup;
 mod redirect;
 mod socket;
 mod tls;
-mod words;
 
 use std::future::Future;
 use std::sync::Arc;

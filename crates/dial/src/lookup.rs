@@ -1,8 +1,8 @@
 //! Looking up host names.
 //!
-//! Owns the bound on look-ups, which the system's resolver makes on a thread each for as long as it likes: so many on the node, few
-//! of them for one pod. A pod whose names take long waits for itself, and other pods find a place. Callers that need a name
-//! while it is being looked up share that look-up. It must not decide how long a caller waits.
+//! Owns the limits on look-ups, each of which blocks a thread in the system's resolver without a deadline: one limit for the node, and
+//! a lower one for each pod. A pod with slow names delays only itself. Callers that need a name while it is being looked up share that
+//! look-up. It must not decide how long a caller waits.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 const MAX_LOOKUPS: usize = 32;
 const MAX_LOOKUPS_PER_POD: usize = 2;
 
-/// Finds the addresses of a name, or fails, in its own time.
+/// Finds the addresses of a name, or fails; it has no deadline.
 pub type Resolver = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
 /// The addresses, or why there are none.
@@ -40,7 +40,7 @@ pub(crate) struct Lookups {
 /// Look-ups that have a place, by name.
 type UnderWay = Mutex<BTreeMap<String, Shared<BoxFuture<'static, Found>>>>;
 
-/// Whether a caller waits for a place; it tells a caller that lost patience whose fault that is.
+/// Whether a caller waits for a free place; after a timeout it shows that the look-up was not even begun.
 #[derive(Default)]
 pub(crate) struct PlaceWait(AtomicBool);
 
@@ -106,7 +106,7 @@ impl Lookups {
         own
     }
 
-    /// Goes on when its callers have lost patience: the resolver cannot be interrupted, and they will ask again.
+    /// Goes on after its callers have timed out: the resolver cannot be interrupted, and they will ask again.
     fn begin(&self, name: &str, places: [OwnedSemaphorePermit; 2]) -> Shared<BoxFuture<'static, Found>> {
         let resolver = Arc::clone(&self.resolver);
         let ended = Ended {
@@ -125,7 +125,7 @@ impl Lookups {
         found.boxed().shared()
     }
 
-    /// What a caller is told that had no place in time.
+    /// The error of a caller that got no place in time.
     pub(crate) fn no_place(&self, pod: &PodUid, name: &str) -> String {
         let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
         if throttle.is_due("", Moment::from_start(self.started.elapsed())) {

@@ -1,10 +1,9 @@
-//! Connections that leave nothing behind.
+//! Connections that leave no port in `TIME_WAIT`.
 //!
-//! Whoever closes a connection first keeps its port for a minute, in case something late arrives. At hundreds of probes per
-//! second that adds up, to one server as far as to the last free port. `SO_LINGER` with a second, which upstream sets, does
-//! not change it on Linux and makes `close` wait instead; a linger of zero would answer the server with a reset in place of
-//! an end. `TCP_LINGER2` below zero does what is wanted: the end is sent and acknowledged as usual, so that the server reads
-//! an orderly end, and then the kernel forgets the connection at once.
+//! The side that closes a connection first keeps its port for a minute, in case a late packet arrives. At hundreds of probes per
+//! second to one server that can use up all free ports. `SO_LINGER` with a second, which upstream sets, does not change it on
+//! Linux and makes `close` wait instead; a linger of zero would send the server a reset in place of an orderly close. With
+//! `TCP_LINGER2` below zero the close is sent and acknowledged as usual, and then the kernel forgets the connection at once.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,8 +12,8 @@ use std::os::fd::AsRawFd as _;
 use rubelet_model::observation::PodUid;
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::error_text;
 use crate::lookup::{Lookups, PlaceWait};
-use crate::words;
 
 /// Opens the connections of one call.
 pub(crate) struct Sockets<'a> {
@@ -32,20 +31,20 @@ impl<'a> Sockets<'a> {
         }
     }
 
-    /// For a caller that lost patience: why no connection was even tried, where it waited for a place to look the host up.
+    /// For a caller that timed out: why no connection was tried, where it still waited for a place to look the host up.
     pub(crate) fn no_place(&self, host: &str) -> Option<String> {
         let is_waiting = self.wait.is_waiting();
         is_waiting.then(|| self.lookups.no_place(self.pod, host))
     }
 
-    /// The first address of the host that answers. The error is a sentence as Go's dialer says it.
+    /// Connects to the first address of the host that answers. The error has the text of Go's dialer.
     pub(crate) async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
         let mut failure = None;
         for address in self.addresses(host, port).await? {
             match open(address).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => {
-                    let problem = words::cause(&error);
+                    let problem = error_text::cause(&error);
                     failure.get_or_insert_with(|| format!("dial tcp {address}: connect: {problem}"));
                 }
             }
@@ -79,7 +78,7 @@ async fn open(address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// See the module's words.
+/// See the module's documentation.
 fn forget_when_closed(socket: &TcpSocket) -> io::Result<()> {
     let value: libc::c_int = -1;
     let length = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or_default();

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-use crate::words;
+use crate::error_text;
 
 /// What a server that speaks HTTP without TLS begins its answer with.
 const PLAIN_HTTP: &[u8] = b"HTTP/";
@@ -75,7 +75,7 @@ fn failed(error: &io::Error, first_bytes: &[u8]) -> TlsFailure {
         _ if spoke_plain_http => "http: server gave HTTP response to HTTPS client".to_owned(),
         Some(Error::AlertReceived(alert)) => format!("remote error: tls: {alert:?}"),
         Some(error) => format!("tls: {error}"),
-        None => words::cause(error),
+        None => error_text::cause(error),
     };
     TlsFailure {
         message,
@@ -102,7 +102,7 @@ fn config() -> Result<Arc<ClientConfig>, String> {
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     config.alpn_protocols = vec![H2.to_vec(), HTTP_1_1.to_vec()];
-    // Every probe is a stranger to the server.
+    // Every probe makes a full handshake.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
