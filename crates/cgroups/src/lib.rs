@@ -1,8 +1,8 @@
-//! The tree of cgroups that pods live in.
+//! The tree of cgroups that pods run in.
 //!
-//! Owns what is in the tree and when it changes: the node's level at start-up, the tiers with every pod that comes or goes, a
-//! pod's own cgroup before its sandbox and after its last process. Names and values are decided by `resources`, and written
-//! through ports. It must not know the agent: pods come in through [`PodCgroups`].
+//! Owns what is in the tree and when it changes: the node's level at start-up, the tiers with every pod that is added or removed, a
+//! pod's own cgroup before its sandbox and after its last process. `resources` decides names and values; ports write them. It must
+//! not know the agent: pods come in through [`PodCgroups`].
 //!
 //! ```text
 //! <cgroupRoot>/kubepods                what the node leaves for pods; Guaranteed pods are directly below
@@ -12,10 +12,10 @@
 //!                 └── pod<uid>
 //! ```
 
-mod keeper;
 mod metrics;
 mod node;
 mod settings;
+mod tier_writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +44,7 @@ struct Held {
     is_active: bool,
 }
 
-/// The tree's keeper. Pods use it from many tasks; the tiers are written by one, see [`Cgroups::run`].
+/// The tree of pods' cgroups. Jobs of pods use it from many tasks; one task writes the tiers, see [`Cgroups::run`].
 pub struct Cgroups {
     settings: CgroupSettings,
     ports: CgroupPorts,
@@ -99,7 +99,7 @@ impl PodCgroups for Cgroups {
         {
             return;
         }
-        // A pod whose quantities cannot be read never gets a cgroup, and is told why there.
+        // A pod whose quantities cannot be read never gets a cgroup; its creation fails with the reason.
         let Ok(demand) = PodDemand::read(pod) else { return };
         let one = Held {
             pod: Arc::clone(pod),
@@ -141,7 +141,7 @@ impl PodCgroups for Cgroups {
         let class = qos_class(&demand, &self.settings.rules);
         let driver = self.settings.driver;
         let path = self.pod_name(class, uid)?.path(driver);
-        // A list that fails is an error. A look at the one path could not tell that from a cgroup that is not there.
+        // A list that fails is an error. A look at the one path could not distinguish that from a missing cgroup.
         let (tier, name) = path.rsplit_once('/').unwrap_or_default();
         Ok(self.ports.reader.children(tier).await?.contains(name))
     }
@@ -151,7 +151,7 @@ impl PodCgroups for Cgroups {
             .held()
             .get(uid)
             .map(|one| qos_class(&one.demand, &self.settings.rules));
-        // Of a pod that only the runtime knew the class is not known.
+        // The QoS class of an orphan is not known.
         let classes: &[QosClass] = known.as_slice();
         let classes = if classes.is_empty() { &CLASSES[..] } else { classes };
         for class in classes {

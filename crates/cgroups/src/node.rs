@@ -21,7 +21,7 @@ const NOT_ENFORCED: &str = "FailedNodeAllocatableEnforcement";
 
 #[derive(Debug, Error)]
 pub enum NodeCgroupError {
-    #[error("cgroupRoot {root:?} is not a cgroup that pods can live below")]
+    #[error("cgroupRoot {root:?} is not a cgroup that pods can be placed below")]
     Root {
         root: String,
         #[source]
@@ -42,7 +42,7 @@ impl Cgroups {
     /// Makes the tree above the pods and enforces reserved resources.
     ///
     /// # Errors
-    /// When pods could not run as they should.
+    /// When the cgroups that pods need cannot be made or limited.
     pub async fn set_up(&self) -> Result<(), NodeCgroupError> {
         let settings = &self.settings;
         let root = CgroupName::from_cgroupfs(&settings.cgroup_root).path(settings.driver);
@@ -123,7 +123,7 @@ impl Cgroups {
                 Enforced::All => "",
                 Enforced::Compressible => "Compressible ",
             };
-            self.tell_failed(format!(
+            self.record_not_enforced(format!(
                 "Failed to enforce {title} Reserved {part}Cgroup Limits on {cgroup:?}: {source}"
             ));
             NodeCgroupError::Reserved {
@@ -135,19 +135,19 @@ impl Cgroups {
         self.ports.reader.check(&values.path).await.map_err(failed)?;
         self.ports.writer.update(values).await.map_err(failed)?;
         let whose = title.to_lowercase();
-        self.tell_enforced(format!("Updated limits on {whose} reserved cgroup {cgroup}"));
+        self.record_enforced(format!("Updated limits on {whose} reserved cgroup {cgroup}"));
         Ok(())
     }
 
-    pub(crate) fn tell_enforced(&self, message: String) {
-        self.tell(EventType::Normal, ENFORCED, message);
+    pub(crate) fn record_enforced(&self, message: String) {
+        self.record_event(EventType::Normal, ENFORCED, message);
     }
 
-    pub(crate) fn tell_failed(&self, message: String) {
-        self.tell(EventType::Warning, NOT_ENFORCED, message);
+    pub(crate) fn record_not_enforced(&self, message: String) {
+        self.record_event(EventType::Warning, NOT_ENFORCED, message);
     }
 
-    fn tell(&self, event_type: EventType, reason: &'static str, message: String) {
+    fn record_event(&self, event_type: EventType, reason: &'static str, message: String) {
         self.ports.events.record_node(NodeEvent {
             event_type,
             reason: reason.into(),

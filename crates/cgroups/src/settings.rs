@@ -1,4 +1,4 @@
-//! What the keeper is made from.
+//! Ports and settings of the cgroup tree.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rubelet_resources::cgroup_name::CgroupDriver;
 use rubelet_resources::node_cgroup::{Enforcement, Reservation};
 use rubelet_resources::{NodeFacts, Rules};
 
-/// The edges.
+/// The ports.
 #[derive(Clone)]
 pub struct CgroupPorts {
     pub clock: Arc<dyn Clock>,
@@ -17,7 +17,7 @@ pub struct CgroupPorts {
     pub events: Arc<dyn NodeEventRecorder>,
 }
 
-/// Everything that is told once.
+/// Settings that do not change while the process runs.
 #[derive(Clone, Debug)]
 pub struct CgroupSettings {
     /// `cgroupRoot`, which has to exist.

@@ -1,7 +1,7 @@
 //! The one task that writes the tiers.
 //!
-//! Owns when: soon after a pod comes or goes, and everything once a minute, in case somebody else wrote to the tree. A write that
-//! fails or hangs delays no pod: pods make their cgroups themselves.
+//! Owns when: soon after a pod is added or removed, and everything once a minute, in case another program wrote to the tree. A write
+//! that fails or hangs delays no pod: jobs of pods make the pods' cgroups themselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::Cgroups;
 /// As often as upstream.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// What the kernel was told, as far as that went well.
+/// The values that were written to the kernel without an error.
 #[derive(Default)]
 struct Written {
     kubepods: Option<PodCgroup>,
     burstable: Option<PodCgroup>,
     best_effort: Option<PodCgroup>,
-    /// The last thing that was said about a failure, so that a lasting one is said once.
-    told: Option<String>,
+    /// The last failure that was logged, so that a lasting one is logged once.
+    logged: Option<String>,
 }
 
 impl Cgroups {
-    /// Keeps the tiers as they should be; it never ends.
+    /// Maintains the values of the tiers; it never ends.
     pub async fn run(self: Arc<Self>) {
         let clock = Arc::clone(&self.ports.clock);
         let mut written = Written::default();
@@ -38,7 +38,7 @@ impl Cgroups {
             if now >= everything_at {
                 everything_at = now.plus(INTERVAL);
                 written = Written {
-                    told: written.told,
+                    logged: written.logged,
                     ..Written::default()
                 };
                 if !is_enforced {
@@ -67,7 +67,7 @@ impl Cgroups {
         let values = self.tier_values(QosClass::Guaranteed, &cgroup);
         match self.ports.writer.update(values).await {
             Ok(()) => {
-                self.tell_enforced("Updated Node Allocatable limit across pods".to_owned());
+                self.record_enforced("Updated Node Allocatable limit across pods".to_owned());
                 true
             }
             Err(error) => {
@@ -75,7 +75,7 @@ impl Cgroups {
                 let parts = path.split('/').filter(|part| !part.is_empty());
                 let parts: Vec<String> = parts.map(|part| format!("{part:?}")).collect();
                 let name = parts.join(" ");
-                self.tell_failed(format!(
+                self.record_not_enforced(format!(
                     "Failed to update Node Allocatable Limits [{name}]: {error}"
                 ));
                 false
@@ -97,7 +97,7 @@ impl Cgroups {
             metrics.show(tiers.protected);
         }
         if !self.settings.rules.is_tiered() {
-            // They were reset at start-up; saying it again makes systemd write everything it knows of the slice.
+            // They were reset at start-up; setting them again makes systemd write all properties of the slice.
             tiers.kubepods.unified.clear();
             tiers.burstable.unified.clear();
         }
@@ -119,10 +119,10 @@ impl Cgroups {
                 }
             }
         }
-        let told = failure.map(|error| error.to_string());
-        if let Some(problem) = told.as_ref().filter(|_| told != written.told) {
+        let problem = failure.map(|error| error.to_string());
+        if let Some(problem) = problem.as_ref().filter(|_| problem != written.logged) {
             tracing::warn!(problem, "The cgroups of the QoS classes are not up to date");
         }
-        written.told = told;
+        written.logged = problem;
     }
 }

@@ -128,6 +128,6 @@ fn the_root_has_to_exist() {
     let error = bench.cgroups.set_up().now_or_never().unwrap().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cgroupRoot \"/missing\" is not a cgroup that pods can live below"
+        "cgroupRoot \"/missing\" is not a cgroup that pods can be placed below"
     );
 }
