@@ -1,13 +1,13 @@
 //! Credential provider plugins as programs of the node.
 //!
-//! An adapter: it runs a program with a text and gives what it wrote. It decides nothing and knows neither text. Whatever a program does, it
-//! is over after its deadline, with everything in its process group, and no more of its output is kept than was asked for. What it complains of
-//! is not heard: programs that fail have been seen to print their credentials.
+//! An adapter: it runs a program with an input and returns its output. It decides nothing and knows the form of neither. A program
+//! is killed at its deadline, with everything in its process group, and its output is kept up to a limit. Its standard error is
+//! dropped: programs that fail have been seen to print their credentials.
 //!
 //! ```text
-//! start ─► text in ─┬─► program ends ─► whoever of its group still writes has a moment ─► group killed ─► answer, or exit status
-//!                   ├─► deadline, or too much output ─► group killed ─► failure
-//!                   └─► nobody waits any more ─► group killed
+//! start ─► input ─┬─► program ends ─► its process group has a moment to finish its output ─► group killed ─► answer, or exit status
+//!                 ├─► deadline, or too much output ─► group killed ─► failure
+//!                 └─► caller gone ─► group killed
 //! ```
 #![allow(
     clippy::disallowed_methods,
@@ -30,8 +30,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::task::JoinError;
 
-/// A program may leave a filter behind that still writes its last words.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long a child of an ended program, such as a filter, may still write output.
+const OUTPUT_GRACE: Duration = Duration::from_secs(2);
 const CHUNK_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, Error)]
@@ -105,7 +105,8 @@ impl CredentialPlugins for PluginPrograms {
         };
         let mut output = Vec::new();
         let limit = call.max_output_bytes;
-        let ended = tokio::time::timeout(call.deadline, running.hear(&call.input, limit, &mut output)).await;
+        let ended =
+            tokio::time::timeout(call.deadline, running.exchange(&call.input, limit, &mut output)).await;
         let reason = match ended {
             Ok(Ok(status)) if status.success() => return Ok(output),
             Ok(Ok(status)) => status.to_string(),
@@ -119,7 +120,7 @@ impl CredentialPlugins for PluginPrograms {
 /// A program with its process group. Dropping it kills the group.
 struct Running {
     child: Child,
-    /// As long as the program is not reaped, nobody else can have its number. `None` once it is.
+    /// As long as the program is not reaped, the kernel does not reuse its process id. `None` once it is.
     group: Option<Pid>,
 }
 
@@ -132,8 +133,8 @@ impl Running {
         })
     }
 
-    /// Feeds the program and hears it until it ends.
-    async fn hear(
+    /// Writes the program's input and reads its output until it ends.
+    async fn exchange(
         &mut self,
         input: &[u8],
         max_output_bytes: usize,
@@ -144,7 +145,7 @@ impl Running {
             return Err("its streams are missing".to_owned());
         };
         let group = self.group.ok_or("it has no process id")?;
-        // Looks without reaping: until it is reaped, the group keeps its number. The thread is back once the program is gone.
+        // Waits without reaping: until the program is reaped, its group keeps its id. The thread returns once the program is gone.
         let mut exit = tokio::task::spawn_blocking(move || {
             waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).map(drop)
         });
@@ -171,7 +172,7 @@ impl Running {
             }
             exited = &mut exit => {
                 ended(exited)?;
-                if let Ok(closed) = tokio::time::timeout(LAST_WORDS, &mut streams).await {
+                if let Ok(closed) = tokio::time::timeout(OUTPUT_GRACE, &mut streams).await {
                     closed?;
                 }
             }
@@ -182,7 +183,7 @@ impl Running {
 
     fn kill_group(&mut self) {
         if let Some(group) = self.group.take() {
-            // Nobody left is no error.
+            // An empty group is no error.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
