@@ -1,7 +1,7 @@
 //! The contents of the volumes that are files: keys of ConfigMaps and Secrets, fields of the pod, tokens, trust anchors and
 //! certificates, alone or merged into a projected volume.
 //!
-//! Owns which key becomes which file, what is optional, and the words when something is missing. Values never get into words.
+//! Owns which key becomes which file, what is optional, and the errors when something is missing. No error contains a value.
 
 use std::collections::BTreeMap;
 
@@ -165,8 +165,14 @@ fn field_content(item: &DownwardAPIVolumeFile, sources: Sources<'_>) -> Result<S
     } else if let Some(selector) = &item.resource_field_ref {
         let demand = PodDemand::read(pod)?;
         // Files always name their container.
-        let nobody = ContainerDemand::default();
-        resource_value(selector, &demand, &nobody, &node.rules, &node.facts.allocatable)
+        let no_container = ContainerDemand::default();
+        resource_value(
+            selector,
+            &demand,
+            &no_container,
+            &node.rules,
+            &node.facts.allocatable,
+        )
     } else {
         Ok(String::new())
     };
@@ -176,7 +182,7 @@ fn field_content(item: &DownwardAPIVolumeFile, sources: Sources<'_>) -> Result<S
     })
 }
 
-/// The files of all sources; of two with the same path the later counts. The problems of all sources are told at once.
+/// The files of all sources; of two with the same path the later counts. The error has the problems of all sources.
 pub(crate) fn projected_files(
     volume: &str,
     source: &ProjectedVolumeSource,

@@ -31,19 +31,19 @@ pub(crate) fn medium(
     pod: &Pod,
     node: &StorageNode,
 ) -> Result<Medium, StorageError> {
-    let word = source.medium.as_deref().unwrap_or_default();
-    match word {
+    let medium = source.medium.as_deref().unwrap_or_default();
+    match medium {
         "" => Ok(Medium::Disk),
         "Memory" => {
             let limit = source.size_limit.as_ref().map(|limit| limit.0.as_str());
             let size_bytes = memory_size(pod, node, limit)?;
             Ok(Medium::Memory { size_bytes })
         }
-        HUGE_PAGES => huge_pages(word, None, pod, &node.rules),
+        HUGE_PAGES => huge_pages(medium, None, pod, &node.rules),
         sized if sized.starts_with(HUGE_PAGES_OF_SIZE) => {
             let size = sized[HUGE_PAGES_OF_SIZE.len()..].parse::<Quantity>();
-            let size = size.map_err(|_| StorageError::Medium(word.to_owned()))?;
-            huge_pages(word, Some(size.value()), pod, &node.rules)
+            let size = size.map_err(|_| StorageError::Medium(medium.to_owned()))?;
+            huge_pages(medium, Some(size.value()), pod, &node.rules)
         }
         other => Err(StorageError::Medium(other.to_owned())),
     }
@@ -77,7 +77,7 @@ pub(crate) fn memory_size(
 }
 
 /// The page size comes from what the containers request; they must agree unless the volume names one.
-fn huge_pages(word: &str, wanted: Option<i64>, pod: &Pod, rules: &Rules) -> Result<Medium, StorageError> {
+fn huge_pages(medium: &str, wanted: Option<i64>, pod: &Pod, rules: &Rules) -> Result<Medium, StorageError> {
     let demand = PodDemand::read(pod)?;
     let pod_level = demand.effective_pod_level(rules).map(|all| &all.requests);
     let containers = demand.started_containers().map(|one| &one.resources.requests);
@@ -87,14 +87,14 @@ fn huge_pages(word: &str, wanted: Option<i64>, pod: &Pod, rules: &Rules) -> Resu
         match (wanted, found) {
             (Some(wanted), _) if wanted != size => {}
             (None, Some(other)) if other != size => {
-                return Err(StorageError::ManyPageSizes(word.to_owned()));
+                return Err(StorageError::ManyPageSizes(medium.to_owned()));
             }
             _ => found = Some(size),
         }
     }
     let page_size_bytes = found
         .and_then(|size| u64::try_from(size).ok())
-        .ok_or_else(|| StorageError::NoHugePages(word.to_owned()))?;
+        .ok_or_else(|| StorageError::NoHugePages(medium.to_owned()))?;
     Ok(Medium::HugePages {
         page_size_bytes,
         any_page_size: wanted.is_none(),

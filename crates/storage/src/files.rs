@@ -23,7 +23,7 @@ const MAX_PATH_BYTES: usize = 4096;
 #[derive(Clone, Copy)]
 pub(crate) struct FileDefaults {
     mode: i32,
-    /// Nobody while the gate is off.
+    /// `None` while the gate is off.
     user: Option<i64>,
     has_item_users: bool,
     /// The user that all containers run as, if they agree.
@@ -113,7 +113,7 @@ impl Files {
         self.by_path.insert(path, file);
     }
 
-    /// All of them by path. What is wrong with paths is told only now: that an object is missing comes first.
+    /// All of them by path. Errors of paths are reported only now: a missing object comes first.
     pub(crate) fn finish(self) -> Result<Vec<PayloadFile>, StorageError> {
         StorageError::all_of(self.bad_paths)?;
         for path in self.by_path.keys() {

@@ -53,7 +53,7 @@ pub struct StorageGates {
     pub bind_mount_options: bool,
 }
 
-/// Why a volume or a mount cannot be had. The words are upstream's where it has some, because people search for them.
+/// Why a volume cannot be set up or mounted. The texts are upstream's where it has some, because users search for them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
     #[error("{kind} volumes are not supported yet")]
@@ -83,7 +83,7 @@ pub enum StorageError {
     FilePath(String),
     #[error("invalid path: {} cannot be both a file and the directory of {}", .file.display(), .below.display())]
     FileAsDirectory { file: PathBuf, below: PathBuf },
-    /// What the API server, or whoever keeps its objects, says.
+    /// The error of the API server or of the cache of its objects.
     #[error("{0}")]
     Object(String),
     #[error("configmap references non-existent config key: {0}")]
@@ -92,7 +92,7 @@ pub enum StorageError {
     NoSecretKey(String),
     #[error("ClusterTrustBundle projection requires either name or signerName to be set")]
     BundleNobody,
-    /// Each with words of its own.
+    /// Each with its own text.
     #[error("[{}]", texts(.0).join(", "))]
     Several(Vec<StorageError>),
     #[error("invalid container mount point {0}")]
@@ -118,7 +118,7 @@ fn texts(errors: &[StorageError]) -> Vec<String> {
 }
 
 impl StorageError {
-    /// All problems as one, each said once.
+    /// All problems as one error, without duplicates.
     ///
     /// # Errors
     /// When there is any.

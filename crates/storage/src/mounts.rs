@@ -38,7 +38,7 @@ pub struct ContainerMounts {
 /// Plans the mounts of a container.
 ///
 /// # Errors
-/// When a mount cannot be had; the container does not start then.
+/// When a mount is not possible; the container does not start then.
 pub fn plan_mounts(
     pod: &Pod,
     container: &Container,

@@ -1,6 +1,6 @@
-//! What a pod's volumes need of the API server, and what came of it.
+//! The API objects that a pod's volumes need, and the answers to these needs.
 //!
-//! Owns the questions, each of them once, and the shape of the answers. It asks nobody: whoever plans brings the answers along.
+//! Owns the needs, each of them once, and the form of the answers. It calls nothing: the caller of a plan passes the answers in.
 //! Answers are secret and cannot be printed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ const TOKEN_SECONDS: i64 = 3600;
 /// A token of the pod's service account, bound to the pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenNeed {
-    /// The API server itself when nobody is named.
+    /// The API server itself when there is none.
     pub audience: Option<String>,
     pub expiration_seconds: i64,
 }
@@ -133,9 +133,9 @@ pub(crate) fn bundle_need(source: &ClusterTrustBundleProjection) -> Option<Bundl
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absence {
-    /// In words for people; never with anything of a secret.
+    /// The text that users read; never with anything of a secret.
     pub message: String,
-    /// The API server says that there is none, so that an optional reference is empty.
+    /// The API server answers that the object does not exist, so that an optional reference is empty.
     pub is_not_found: bool,
 }
 

@@ -1,8 +1,8 @@
-//! What is left of a pod's volumes, and how it goes.
+//! What is left of a pod's volumes, and how it is removed.
 //!
 //! Owns the order: the marker first, so that a crash in between leads to a new set-up and not to half a volume; then binds and
 //! mounts, the innermost first; then directories, which are never removed across a mount. It plans from what is on disk and
-//! mounted, not from the pod: also what a killed agent, another kubelet or an earlier version has left goes.
+//! mounted, not from the pod: so it also removes what a killed agent, another kubelet or an earlier version has left.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -157,8 +157,8 @@ fn take_down(path: &Path, mounts: &[MountPoint], actions: &mut Vec<VolumeAction>
     for mounted in inside.into_iter().rev() {
         actions.push(VolumeAction::Unmount {
             target: mounted.to_owned(),
-            // What is below the volume's own mount came from containers or is a bind: its filesystem may be dead, and nobody of
-            // this pod is left to use it.
+            // What is below the volume's own mount came from containers or is a bind: its filesystem may be dead, and no container
+            // of this pod is left to use it.
             lazy: mounted != path,
         });
     }
