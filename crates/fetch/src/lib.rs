@@ -83,7 +83,7 @@ impl UrlFetcher {
         let first = parse(url)?;
         let mut address = first.clone();
         for _ in 0..=MAX_REDIRECTS {
-            // Another host must not see what was meant for the first one, nor must anybody on the way.
+            // The headers may hold credentials: they are sent only to the first host or one below it, and never over less protection.
             let is_trusted = address.may_see_what_is_for(&first);
             let headers = if is_trusted {
                 headers.clone()

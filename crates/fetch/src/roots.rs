@@ -1,4 +1,4 @@
-//! Whom to trust over TLS: the certificate authorities of the machine.
+//! The certificate authorities that are trusted over TLS: those of the machine.
 
 use std::sync::Arc;
 

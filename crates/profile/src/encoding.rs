@@ -1,6 +1,6 @@
 //! Stacks in pprof's form.
 //!
-//! Owns the tables that samples refer to, and says what the figures are: how often a stack was seen, and the processor time that
+//! Owns the tables that samples refer to, and the types of the figures: how often a stack was seen, and the processor time that
 //! this stands for. Where names come from is the caller's.
 
 use std::collections::BTreeMap;

@@ -57,7 +57,7 @@ pub(crate) struct Mapping {
     pub(crate) file_offset: u64,
     #[prost(int64, tag = "5")]
     pub(crate) filename: i64,
-    /// Says that names need not be looked up by the reader.
+    /// Whether the names are already resolved, so that the reader need not look them up.
     #[prost(bool, tag = "7")]
     pub(crate) has_functions: bool,
 }
