@@ -1,4 +1,4 @@
-//! What pods are judged by: the node's allocatable, labels, sysctls and abilities, from the settings and the machine.
+//! What admission checks pods against: the node's allocatable, labels, sysctls and features, from the settings and the machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use rubelet_resources::node_cgroup::Reservation;
 
 use crate::agent::NodeFound;
 
-/// What the machine has, and what pods may use of it in sum.
+/// The node's capacity and allocatable.
 pub(crate) struct NodeResources {
     pub(crate) capacity: Amounts,
     pub(crate) allocatable: Amounts,
@@ -66,7 +66,7 @@ pub(crate) fn node_resources(
     })
 }
 
-/// The rest of it.
+/// Everything else that admission checks.
 pub(crate) fn terms(settings: &Settings, found: &NodeFound<'_>, allocatable: &Amounts) -> Result<NodeTerms> {
     let configuration = settings.configuration();
     let gates = settings.gates();

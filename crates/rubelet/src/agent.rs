@@ -1,4 +1,4 @@
-//! Putting the agent together: the edges behind their ports, and what the settings and the machine say.
+//! Putting the agent together: its ports, and its settings from the configuration and the machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,12 +42,12 @@ use crate::edges::Edges;
 use crate::metrics;
 use crate::volumes::volumes;
 
-/// Starts under way at the runtime, and stops as many: on two processors it does both fastest with about six.
+/// How many starts, and as many stops, are under way at the runtime: on two processors it is fastest with about six.
 const IN_FLIGHT_PER_PROCESSOR: usize = 3;
 const MIN_IN_FLIGHT: usize = 4;
 /// Links to all containers' logs, where log agents look for them.
 pub(crate) const CONTAINER_LOGS_DIR: &str = "/var/log/containers";
-/// Where pods' logs are unless the configuration says otherwise.
+/// Where pods' logs are where the configuration sets no directory.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
 
 /// What start-up has found out about the node.
@@ -59,12 +59,12 @@ pub(crate) struct NodeFound<'a> {
     pub(crate) runtime_name: &'a str,
 }
 
-/// What was started before the agent and is for it.
+/// What was started before the agent and is handed to it.
 pub(crate) struct Given {
     pub(crate) cgroups: Arc<dyn PodCgroups>,
     pub(crate) pressure: watch::Receiver<Option<Pressure>>,
     pub(crate) images: Arc<dyn ImageProvider>,
-    /// The node's addresses as pods are told them.
+    /// The node's addresses as pods see them.
     pub(crate) host_ips: Arc<dyn HostIps>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn ports(
     })
 }
 
-/// What the agent is told once.
+/// The agent's settings, which do not change while the process runs.
 pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<AgentSettings> {
     let configuration = settings.configuration();
     let flags = settings.flags();
@@ -197,7 +197,7 @@ fn headers(configured: &BTreeMap<String, Vec<String>>) -> Vec<(String, String)> 
         .collect()
 }
 
-/// The ids that pods with users of their own share out among them.
+/// The ids that are allocated to pods with user namespaces.
 fn user_namespaces(settings: &Settings) -> Result<UserNamespaces> {
     let configuration = settings.configuration();
     let configured = configuration.user_namespaces.as_ref();

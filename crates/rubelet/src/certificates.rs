@@ -1,4 +1,4 @@
-//! The node's own certificates: what has to be there before the API server's client is made, and who keeps them afterwards.
+//! The node's own certificates: the kubeconfig that the API server's client needs, and the tasks that renew them afterwards.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use tokio::sync::watch;
 use crate::cluster::proxies;
 use crate::edges::Edges;
 
-/// Whether the client may start without a certificate, because somebody will get one for it.
+/// Whether the client may start without a certificate, because the bootstrap will request one.
 pub(crate) fn may_come_later(settings: &Settings) -> bool {
     settings.configuration().rotate_certificates || settings.flags().bootstrap_kubeconfig.is_some()
 }
 
 /// Makes `--kubeconfig` from `--bootstrap-kubeconfig` where it is missing or holds no valid certificate. It names the certificate's
-/// file, which the keeper of the client certificate fills later; nobody waits for it, so that static pods start meanwhile.
+/// file, which the task of [`keep_client`] fills later; start-up does not wait for it, so that static pods start meanwhile.
 pub(crate) async fn prepare_kubeconfig(settings: &Settings, files: &dyn FileWriter) -> Result<()> {
     let flags = settings.flags();
     let (Some(kubeconfig), Some(bootstrap)) = (&flags.kubeconfig, &flags.bootstrap_kubeconfig) else {
@@ -57,7 +57,7 @@ pub(crate) async fn prepare_kubeconfig(settings: &Settings, files: &dyn FileWrit
         .context("write --kubeconfig")
 }
 
-/// An error says why not.
+/// The error is the reason why not.
 fn still_valid(kubeconfig: &Path, settings: &Settings) -> Result<(), String> {
     let mut options = ApiServerOptions::new(kubeconfig, user_agent(settings.reported_version()));
     options.may_lack_certificate = true;
@@ -74,7 +74,7 @@ fn directory(settings: &Settings) -> Result<PathBuf> {
     std::path::absolute(&settings.flags().cert_dir).context("find --cert-dir")
 }
 
-/// Keeps the client certificate, where that is our business.
+/// Starts the renewal of the client certificate, where the settings ask for it.
 pub(crate) fn keep_client(
     settings: &Settings,
     node_name: &str,
@@ -110,7 +110,7 @@ pub(crate) fn keep_client(
     )))
 }
 
-/// What the server shows where the cluster's signer issues it; `None` where the server takes care of it itself.
+/// The serving certificate that the cluster's signer issues; `None` where the server has a certificate of its own.
 pub(crate) fn issued_serving_certificate(
     settings: &Settings,
     edges: &Edges,
@@ -127,7 +127,7 @@ pub(crate) fn issued_serving_certificate(
     Some(ServingCertificate::new())
 }
 
-/// Keeps what [`issued_serving_certificate`] gave to the server, for the addresses that the node has.
+/// Starts the renewal of the certificate of [`issued_serving_certificate`], for the addresses that the node has.
 pub(crate) fn keep_serving(
     settings: &Settings,
     node_name: &str,
@@ -145,10 +145,10 @@ pub(crate) fn keep_serving(
         files: has_files.then(|| (file.into(), key.into())),
         allow_dns_only: settings.gates().enabled(Gate::AllowDNSOnlyNodeCSR),
     };
-    let (told, addresses) = watch::channel(Vec::new());
+    let (sender, addresses) = watch::channel(Vec::new());
     edges.vital.spawn(
         "addresses for the certificate",
-        Box::pin(tell_addresses(node, told)),
+        Box::pin(pass_on_addresses(node, sender)),
     );
     let sink = Arc::new(ServingSink(certificate));
     Ok(Some(keep_serving_certificate(
@@ -160,8 +160,11 @@ pub(crate) fn keep_serving(
     )))
 }
 
-/// A Node that is gone for a while does not take its addresses with it.
-async fn tell_addresses(mut node: watch::Receiver<Option<Arc<Node>>>, told: watch::Sender<Vec<NodeAddress>>) {
+/// Sends the Node's addresses on. A Node object that is missing for a while does not empty them.
+async fn pass_on_addresses(
+    mut node: watch::Receiver<Option<Arc<Node>>>,
+    sender: watch::Sender<Vec<NodeAddress>>,
+) {
     loop {
         let addresses = {
             let node = node.borrow_and_update();
@@ -171,15 +174,15 @@ async fn tell_addresses(mut node: watch::Receiver<Option<Arc<Node>>>, told: watc
                 .unwrap_or_default()
         };
         if !addresses.is_empty() {
-            told.send_if_modified(|known| {
+            sender.send_if_modified(|known| {
                 let is_new = *known != addresses;
                 *known = addresses;
                 is_new
             });
         }
         if node.changed().await.is_err() {
-            // The keeper of the certificate goes on with what it knows.
-            return told.closed().await;
+            // The renewal goes on with the addresses that it knows.
+            return sender.closed().await;
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::metrics::{self, Registries};
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The runtime's own cgroup driver, or the configured one when the runtime cannot tell.
+/// The runtime's own cgroup driver, or the configured one when the runtime does not report it.
 pub(crate) async fn of_node(
     cri: &dyn RuntimeReader,
     configured: &str,
@@ -33,7 +33,7 @@ pub(crate) async fn of_node(
             Err(error) if error.kind() == RuntimeErrorKind::Unimplemented => {
                 tracing::warn!(
                     configured,
-                    "The runtime cannot tell its cgroup driver; cgroupDriver of the configuration is used"
+                    "The runtime cannot report its cgroup driver; cgroupDriver of the configuration is used"
                 );
                 metrics::show_losing_support(&registries.node)?;
                 return Ok(configured.to_owned());
@@ -41,7 +41,7 @@ pub(crate) async fn of_node(
             Err(error) if attempt == TRIES => {
                 return Err(error).context("ask the runtime for its cgroup driver");
             }
-            Err(error) => tracing::warn!(%error, attempt, "The runtime does not tell its cgroup driver"),
+            Err(error) => tracing::warn!(%error, attempt, "The runtime does not report its cgroup driver"),
         }
         attempt += 1;
         tokio::time::sleep(PAUSE).await;

@@ -1,5 +1,5 @@
-//! What the machine has to be before the first pod: swap, kernel settings, the tree of cgroups; and rubelet's own place when
-//! memory runs out.
+//! What has to be set up on the machine before the first pod: swap, kernel settings, the tree of cgroups; and rubelet's own OOM
+//! score.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ use rubelet_resources::node_cgroup::{Enforcement, PIDS, Reservation};
 use crate::agent::NodeFound;
 use crate::edges::Edges;
 
-/// As often as upstream, in case somebody else changed it.
+/// As often as upstream, in case another program changed it.
 const OOM_SCORE_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// That the machine is one that pods can run on; settings of the kernel are changed where that is allowed.
+/// Checks that pods can run on the machine; kernel settings are changed where that is allowed.
 pub(crate) fn settle_machine(settings: &Settings) -> Result<()> {
     let configuration = settings.configuration();
     if configuration.fail_swap_on.unwrap_or(true) && kernel_settings::is_swap_on() {
@@ -46,8 +46,8 @@ pub(crate) fn settle_machine(settings: &Settings) -> Result<()> {
     }
 }
 
-/// People who trust volumes in memory with secrets are told where these may end on a disk.
-pub(crate) fn tell_of_volumes_in_swap(machine: &Machine, events: &dyn NodeEventRecorder) {
+/// Records an event where volumes in memory, which may hold secrets, can be swapped to a disk.
+pub(crate) fn warn_of_volumes_in_swap(machine: &Machine, events: &dyn NodeEventRecorder) {
     if let Some(event) = volumes_in_swap(kernel_settings::is_swap_on(), &machine.kernel_version) {
         events.record_node(event);
     }
@@ -62,16 +62,16 @@ fn volumes_in_swap(is_swap_on: bool, kernel_version: &str) -> Option<NodeEvent> 
     })
 }
 
-/// Sets the score now and then; that it cannot be set is said once.
+/// Sets the OOM score again and again; a failure is logged once.
 pub(crate) async fn keep_oom_score(adjustment: i32) {
     let mut ticks = tokio::time::interval(OOM_SCORE_INTERVAL);
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         ticks.tick().await;
         match kernel_settings::adjust_own_oom_score(adjustment) {
-            Ok(()) => is_told = false,
-            Err(error) if !is_told => {
-                is_told = true;
+            Ok(()) => is_logged = false,
+            Err(error) if !is_logged => {
+                is_logged = true;
                 tracing::warn!(
                     adjustment,
                     %error,
@@ -109,7 +109,7 @@ pub(crate) fn pods_cgroup(node: &NodeConfiguration) -> Option<String> {
         .then(|| node_allocatable(&node.cgroup_root).path(node.cgroup_driver))
 }
 
-/// Makes the tree above the pods and keeps it.
+/// Makes the cgroups above the pods and maintains them.
 pub(crate) async fn start(
     settings: &Settings,
     found: &NodeFound<'_>,
@@ -118,7 +118,7 @@ pub(crate) async fn start(
 ) -> Result<Arc<dyn PodCgroups>> {
     let configuration = settings.configuration();
     let registry = &edges.registries.node;
-    // As for upstream they are there with the gate, whether anything is kept or not.
+    // As upstream's they exist with the gate, whether memory is reserved or not.
     let memory_metrics =
         (settings.gates().enabled(Gate::MemoryQoS)).then(|| MemoryMetrics::register(registry));
     let memory_metrics = memory_metrics.transpose().context("register metrics of memory")?;

@@ -23,7 +23,7 @@ use crate::edges::Edges;
 use crate::keys::PodKeys;
 use crate::metrics::{self, Registries};
 
-/// What a node of a cluster has beyond one without.
+/// What a node in a cluster has beyond a standalone one.
 pub(crate) struct Membership {
     pub(crate) node: NodeHandle,
     pub(crate) reporter: Arc<Reporter>,
@@ -168,15 +168,15 @@ impl Findings {
             inputs: NodeInputs {
                 runtime: report,
                 pressure,
-                // No kind of volume that rubelet has is attached to nodes. What another kubelet has attached is not known.
+                // No kind of volume that rubelet supports is attached to nodes. Volumes that another kubelet attached are not known.
                 volumes_in_use: watch::channel(None).1,
             },
         }
     }
 }
 
-/// Tells the node what the agent finds out about the runtime, until the agent ends.
-pub(crate) async fn tell_of_runtime(
+/// Passes the agent's findings about the runtime to the node's status, until the agent ends.
+pub(crate) async fn pass_on_runtime_health(
     mut health: watch::Receiver<RuntimeHealth>,
     reports: watch::Sender<RuntimeReport>,
 ) {
@@ -199,7 +199,7 @@ fn runtime_report(health: &RuntimeHealth) -> RuntimeReport {
         (Some(_), None) => RuntimeContact::Unknown,
         (Some(already), Some(_)) => RuntimeContact::Silent { already },
     };
-    // Why a silent runtime does not answer is for the log: the node says that it is down.
+    // Why a silent runtime does not answer is only logged: the Node's condition shows that it is down.
     let answered = health.silent_for.is_none();
     RuntimeReport {
         contact,

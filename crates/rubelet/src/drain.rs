@@ -1,4 +1,4 @@
-//! The orderly end: what is under way gets a deadline, and a second signal cuts it short.
+//! The orderly stop: work under way gets a deadline, and a second signal ends the process at once.
 
 use std::future::Future;
 use std::time::Duration;

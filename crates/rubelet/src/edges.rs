@@ -1,4 +1,4 @@
-//! The real edges that everybody on the node shares: time, tasks, files, the runtime, and who hears of events.
+//! The real adapters that all actors share: clock, tasks, files, the runtime, and the recorders of events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const DELIVERY_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) struct Edges {
     pub(crate) clock: Arc<HostClock>,
     pub(crate) spawner: Arc<TokioSpawner>,
-    /// For tasks without which rubelet would go on and be wrong: a panic of one ends it.
+    /// For tasks without which rubelet would go on in a wrong state: a panic of one ends the process.
     pub(crate) vital: Arc<TokioSpawner>,
     pub(crate) randomness: Arc<HostRandomness>,
     pub(crate) files: Arc<HostFiles>,
@@ -34,18 +34,18 @@ pub(crate) struct Edges {
     pub(crate) cri: Arc<CriClient>,
     /// The API server, on a node of a cluster.
     pub(crate) api: Option<Arc<ApiServer>>,
-    /// What the node remembers of events.
+    /// The last events, kept in memory.
     pub(crate) event_log: Arc<EventLog>,
     pub(crate) events: Arc<dyn EventRecorder>,
     pub(crate) node_events: Arc<dyn NodeEventRecorder>,
-    /// Those of them that go to the API server.
+    /// The recorder that sends events to the API server.
     sent_events: Option<Arc<ApiEvents>>,
-    /// Where everybody registers what they count.
+    /// Where all crates register their metrics.
     pub(crate) registries: Registries,
 }
 
 impl Edges {
-    /// The receiver gets a sentence when rubelet cannot go on.
+    /// The receiver gets the reason when rubelet cannot go on.
     pub(crate) fn new(
         node_name: &str,
         cri: &CriClient,
@@ -97,7 +97,7 @@ impl Edges {
         Ok((edges, defect))
     }
 
-    /// Tells the cluster why the node does not start, and waits a moment for that: the process ends next.
+    /// Sends an event why the node does not start, and waits a moment for its delivery: the process ends next.
     pub(crate) async fn report_setup_failure(&self, error: &anyhow::Error) {
         let delivered = || {
             let figures = self.sent_events.as_ref().map(|sent| sent.figures());
@@ -115,7 +115,7 @@ impl Edges {
                 tokio::time::sleep(DELIVERY_INTERVAL).await;
             }
         };
-        // An API server that does not answer is no reason to stay.
+        // The process does not wait longer for an API server that does not answer.
         let _ = tokio::time::timeout(DELIVERY_LIMIT, sent).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Putting the images together: where credentials come from, who may use what is on the node, and what goes.
+//! Putting the images together: the sources of credentials, which pods may use which images, and the image garbage collection.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl NodeImages {
         self.provider.clone()
     }
 
-    /// Removes images that nobody uses, as the settings want it.
+    /// Starts the garbage collection of unused images, by the settings.
     pub(crate) fn keep_collected(
         self,
         settings: &Settings,
@@ -108,7 +108,7 @@ impl NodeImages {
     }
 }
 
-/// With the gate, who pulled what is kept.
+/// With the gate, the records of which pod pulled which image.
 fn records(
     settings: &Settings,
     edges: &Edges,
@@ -189,7 +189,7 @@ struct Plugins {
     hash: String,
 }
 
-/// The plugins that the flags name. What is wrong with them is found here, not at the first pull.
+/// The plugins that the flags name. Errors in them are found here, not at the first pull.
 fn read_plugins(settings: &Settings) -> Result<Option<Plugins>> {
     let flags = settings.flags();
     let (configuration, programs) = (

@@ -1,4 +1,4 @@
-//! Making keys for pods on threads where it may take its time.
+//! Generating keys for pods on blocking threads, because it may take long.
 
 use async_trait::async_trait;
 use rubelet_objects::{KeyAndProof, KeyError, KeyMaker, KeyType, make_key};

@@ -1,4 +1,4 @@
-//! Rotation of container logs as the settings want it.
+//! Rotation of container logs by the settings.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A machine whose cgroups cannot be seen is taken for version 2 here; start-up then says what is wrong with it.
+/// A machine whose cgroups cannot be read counts as version 2 here; start-up then fails with the reason.
 fn host_facts() -> HostFacts {
     HostFacts {
         cgroup_v2: !matches!(CgroupVersion::of_this_machine(), Ok(CgroupVersion::V1)),
@@ -80,7 +80,7 @@ fn run(settings: Settings) -> ExitCode {
 }
 
 fn log_format(settings: &Settings) -> logging::Format {
-    // Validation has refused every other word.
+    // Validation has refused every other value.
     match settings.configuration().logging.format.as_str() {
         "json" => logging::Format::Json,
         _ => logging::Format::Text,

@@ -1,4 +1,4 @@
-//! What the node keeps in the machine's network for others, and the addresses that it has there.
+//! The helper chains that the node maintains in the packet filter, and the node's addresses.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::edges::Edges;
 
-/// The node's addresses as pods are told them: those of its Node object, or of the machine while there is none.
+/// The node's addresses as pods see them: those of its Node object, or of the machine while there is none.
 pub(crate) fn host_ips(
     edges: &Edges,
     settings: AddressSettings,
@@ -30,7 +30,7 @@ pub(crate) fn host_ips(
     NodeHostIps::start(ports, settings, node_name.to_owned())
 }
 
-/// Keeps the helper chains of the packet filter, if the settings say so.
+/// Maintains the helper chains of the packet filter, if the settings ask for it.
 pub(crate) fn keep_helper_chains(settings: &Settings, ports: &AgentPorts) {
     if !settings.configuration().make_iptables_util_chains.unwrap_or(true) {
         return;

@@ -1,4 +1,4 @@
-//! What the log says at start-up about the runtime and about the node itself.
+//! The log lines at start-up about the runtime and about the node itself.
 
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::machine::Machine;

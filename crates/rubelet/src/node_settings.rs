@@ -1,4 +1,4 @@
-//! What the Node object is made from, out of flags, configuration and the machine.
+//! The settings of the Node object, from flags, configuration and the machine.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Taint;
@@ -69,7 +69,7 @@ fn addresses(settings: &Settings, found: &NodeFound<'_>) -> Result<AddressSettin
     let flags = settings.flags();
     let (node_ips, odd) = parse_node_ips(&flags.node_ip).context("read --node-ip")?;
     for text in odd {
-        tracing::warn!(text, "A part of --node-ip is no address and does not count");
+        tracing::warn!(text, "A part of --node-ip is not an IP address and is ignored");
     }
     Ok(AddressSettings {
         node_ips,

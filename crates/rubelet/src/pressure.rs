@@ -1,4 +1,4 @@
-//! Watching what the node runs short of, with or without an API server.
+//! Watching the node's pressure (memory, disk, PIDs), with or without an API server.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ impl StopSignals {
         })
     }
 
-    /// The name of the next signal. Cancel-safe: a signal that nobody waits for is kept.
+    /// The name of the next signal. Cancel-safe: a signal that arrives between two calls is kept.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             biased;

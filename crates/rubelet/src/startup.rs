@@ -1,7 +1,7 @@
 //! From settings to a running node and back: the one composition root.
 //!
 //! The order is upstream's: warnings, effective configuration, limits, watchdog, lock file, runtime, readiness; then the node runs
-//! until a signal or until somebody else wants the lock file, and drains with a deadline.
+//! until a signal or until another process opens the lock file, and drains with a deadline.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
@@ -47,9 +47,9 @@ use crate::signals::StopSignals;
 use crate::unknown_volumes;
 use crate::watchdog;
 
-/// What is still under way this long after a stop signal is left behind.
-/// As upstream: others than root and its group do not look into the node's pods.
+/// As upstream: only root and its group can read the directories of pods.
 const DATA_DIR_MODE: u32 = 0o750;
+/// Work that is still under way this long after a stop signal is abandoned.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Runs the node until it is asked to stop.
@@ -123,7 +123,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
     } = started;
     service_manager
         .ready()
-        .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
+        .unwrap_or_else(|error| tracing::warn!(%error, "Cannot notify the service manager"));
     tracing::info!("Rubelet is ready");
 
     let health = move || running.health.sync_loop_health();
@@ -143,7 +143,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
     tracing::info!(reason, deadline_s = DRAIN_DEADLINE.as_secs(), "Rubelet stops");
     service_manager
         .stopping()
-        .unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
+        .unwrap_or_else(|error| tracing::warn!(%error, "Cannot notify the service manager"));
     keep_alive.abort();
     drop(running.image_garbage);
     let rotation = running.rotation;
@@ -152,7 +152,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
             rotation.stop().await;
         }
     };
-    // With the server goes the last handle of the agent, which ends then; its pods go on.
+    // The server drops the last handle of the agent, which then ends; its pods go on.
     let work = async { tokio::join!(keep_alive, running.server.stop(), last_rotations) };
     match drain(work, signals.next(), DRAIN_DEADLINE).await {
         Drained::InTime => {}
@@ -174,17 +174,17 @@ struct Started {
 
 struct Running {
     server: ServerHandle,
-    /// Says whether the sync loop turns.
+    /// Whether the sync loop is healthy.
     health: Arc<dyn PodView>,
     /// Why the agent cannot go on.
     fatal: mpsc::Receiver<String>,
     /// On a node of a cluster.
     node: Option<NodeHandle>,
-    /// Kept for what they know of expiry.
+    /// The tasks that renew the node's client and serving certificates.
     _certificates: (Option<CertificateHandle>, Option<CertificateHandle>),
-    /// Ends with it; `None` where logs are not rotated.
+    /// Dropping it ends the rotation; `None` where logs are not rotated.
     rotation: Option<RotationHandle>,
-    /// Ends with it.
+    /// Dropping it ends the image garbage collection.
     image_garbage: GarbageHandle,
 }
 
@@ -229,7 +229,7 @@ async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Starte
     metrics::show_node(&registries.node, &name, cgroup)?;
     let api = cluster::api_server(settings, &registries)?;
     let (edges, defects) = Edges::new(&name, &cri, api, registries)?;
-    cgroups::tell_of_volumes_in_swap(&machine, edges.node_events.as_ref());
+    cgroups::warn_of_volumes_in_swap(&machine, edges.node_events.as_ref());
     let running = match start_node(settings, &found, agent_settings, &edges).await {
         Ok(running) => running,
         Err(error) => {
@@ -255,7 +255,7 @@ async fn start_node(
     let (name, cgroup, configuration) = (found.name, found.cgroup, settings.configuration());
     let client_certificate = certificates::keep_client(settings, name, edges)?;
     let issued = certificates::issued_serving_certificate(settings, edges);
-    // A node whose ports or root directory another one has must not touch a pod.
+    // While another kubelet has this node's ports or root directory, rubelet must not touch a pod.
     let server = Server::listen(ListenOptions {
         settings: Arc::clone(settings),
         node_name: name.to_owned(),
@@ -297,8 +297,10 @@ async fn start_node(
     let ports = agent::ports(settings, edges, &agent_settings, joined, given)?;
     network::keep_helper_chains(settings, &ports);
     let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
-    let telling = cluster::tell_of_runtime(agent.runtime_health(), findings.runtime);
-    edges.vital.spawn("state of the runtime", Box::pin(telling));
+    let health_updates = cluster::pass_on_runtime_health(agent.runtime_health(), findings.runtime);
+    edges
+        .vital
+        .spawn("state of the runtime", Box::pin(health_updates));
     let node_object = joined.map(|joined| joined.node.object());
     let image_garbage = images.keep_collected(settings, edges, &agent, cgroup, node_object)?;
     let rotation = logs::keep_rotated(settings, edges, Arc::new(agent.clone()))?;
@@ -361,7 +363,7 @@ fn make_directories(settings: &Settings) -> Result<()> {
             .with_context(|| format!("create the directory {}", directory.display()))?;
     }
     if settings.gates().enabled(Gate::ContainerCheckpoint) {
-        // The state of a process has its secrets in it.
+        // A checkpoint contains the secrets of its process.
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
         let checkpoints = root.join("checkpoints");
@@ -406,7 +408,7 @@ async fn take_lock(settings: &Settings) -> Result<(Option<LockFile>, Option<ones
         if let Err(error) = watch.wait() {
             tracing::error!(%error, "Lost the watch on the lock file");
         }
-        // Nobody listens any more when rubelet is stopping anyway.
+        // The receiver is gone when rubelet is stopping anyway.
         let _ = seen.send(());
     });
     Ok((Some(lock), Some(contention)))

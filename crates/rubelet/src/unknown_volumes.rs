@@ -1,7 +1,7 @@
 //! Volumes that another kubelet has mounted and whose plugins rubelet does not have.
 //!
-//! Owns the refusal to start on them. A pod with such a volume could neither start a container again nor be deleted, and the
-//! operator would learn it only then; before rubelet has touched anything, upstream's kubelet can still take the node back.
+//! Owns the refusal to start on them. A pod with such a volume could neither restart a container nor be deleted, and the operator
+//! would notice it only then; before rubelet has changed anything, upstream's kubelet can still take the node back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -45,7 +45,7 @@ fn refusal(root: &Path, listed: &str) -> String {
     )
 }
 
-/// `namespace/name` of the pods that the runtime knows. Without them the UIDs have to do.
+/// `namespace/name` of the pods that the runtime knows. For others the message has the UID only.
 async fn names(runtime: &dyn RuntimeReader) -> BTreeMap<PodUid, String> {
     let sandboxes = runtime.list_pod_sandboxes(None).await.unwrap_or_default();
     let metadata = sandboxes.into_iter().filter_map(|sandbox| sandbox.metadata);

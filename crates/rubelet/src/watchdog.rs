@@ -1,9 +1,9 @@
-//! The service manager's watchdog: fed while rubelet is healthy, so that a hanging sync loop gets it started again.
+//! The service manager's watchdog: notified while rubelet is healthy, so that a hanging sync loop gets rubelet restarted.
 
 use std::io;
 use std::time::Duration;
 
-/// Says that rubelet is alive, every interval, unless `health` knows better. Never ends with an interval.
+/// Reports every interval that rubelet is alive, unless `health` has a problem. With an interval it never returns.
 pub(crate) async fn serve(
     interval: Option<Duration>,
     health: impl Fn() -> Result<(), String>,
@@ -20,11 +20,11 @@ pub(crate) async fn serve(
         if let Err(problem) = health() {
             tracing::error!(
                 problem,
-                "Rubelet is not healthy; the service manager's watchdog is not told"
+                "Rubelet is not healthy; the service manager's watchdog is not notified"
             );
             continue;
         }
-        alive().unwrap_or_else(|error| tracing::warn!(%error, "Cannot tell the service manager"));
+        alive().unwrap_or_else(|error| tracing::warn!(%error, "Cannot notify the service manager"));
     }
 }
 
@@ -62,6 +62,6 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_wish_nobody_is_told() {
-        serve(None, || Ok(()), || panic!("told")).await;
+        serve(None, || Ok(()), || panic!("notified")).await;
     }
 }

@@ -1,6 +1,6 @@
 //! `rubelet why`: asks the rubelet that runs on this node what its pods wait for.
 //!
-//! Owns the words of this one command and the form of its answer. It talks to the local socket under the root directory and
+//! Owns the arguments of this one command and the form of its answer. It talks to the local socket under the root directory and
 //! to nothing else: no settings are loaded, and no runtime is asked.
 
 mod arguments;
@@ -17,13 +17,13 @@ use serde_json::Value;
 
 use arguments::{Arguments, Request, USAGE};
 
-/// The word that stands before the rest. No flag of the kubelet's begins without a dash, so nothing is taken away.
+/// The first argument. No flag of the kubelet's begins without a dash, so the command hides no flag.
 pub(crate) const COMMAND: &str = "why";
 
-/// Answers, and says how the program ends: 1 when there is no answer.
-pub(crate) fn run(words: &[String]) -> ExitCode {
+/// Prints the answer; the exit code is 1 when there is none.
+pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let mut out = Vec::new();
-    let result = Arguments::parse(words)
+    let result = Arguments::parse(arguments)
         .map_err(|problem| anyhow::anyhow!("{problem}\n\n{USAGE}"))
         .and_then(|arguments| answer(&arguments, &mut out));
     // A reader that has gone away is no failure of ours.
@@ -50,9 +50,9 @@ fn answer(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
         }
         Request::Record(uid) => write_json(out, &ask(&format!("/flight/{}", path_segment(uid)))?),
         Request::Pods(wanted) => {
-            let told: Vec<Value> = serde_json::from_value(ask("/why")?).context("the answer is no list")?;
+            let values: Vec<Value> = serde_json::from_value(ask("/why")?).context("the answer is no list")?;
             let mut pods: Vec<(PodExplanation, Value)> = Vec::new();
-            for value in told {
+            for value in values {
                 let pod = PodExplanation::deserialize(&value).context("the answer makes no sense")?;
                 if wanted.as_deref().is_none_or(|wanted| is_meant(&pod, wanted)) {
                     pods.push((pod, value));
@@ -61,11 +61,11 @@ fn answer(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
             if let (Some(wanted), true) = (wanted, pods.is_empty()) {
                 bail!("no pod {wanted:?} on this node");
             }
-            let (pods, told): (Vec<PodExplanation>, Vec<Value>) = pods.into_iter().unzip();
+            let (pods, values): (Vec<PodExplanation>, Vec<Value>) = pods.into_iter().unzip();
             if arguments.json {
-                return write_json(out, &Value::Array(told));
+                return write_json(out, &Value::Array(values));
             }
-            // A rubelet from before this question does not know it.
+            // An older rubelet on the node does not have this path.
             let node = ask("/node").and_then(|node| Ok(NodeExplanation::deserialize(&node)?));
             let mut node = node.unwrap_or_default();
             if wanted.is_some() {

@@ -42,7 +42,7 @@ pub(super) fn level_verbosity(level: Level) -> u32 {
     }
 }
 
-/// The libraries below us tell of every frame and request: that takes far more than what a user turns on to see our own steps.
+/// Libraries log every frame and request: their lines need a far higher verbosity than our own.
 fn foreign_verbosity(target: &str, level: Level) -> u32 {
     let is_ours = target
         .split("::")

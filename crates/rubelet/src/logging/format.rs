@@ -79,7 +79,7 @@ where
             Format::Text => text_line(event.metadata(), &fields, since.as_micros()),
             Format::Json => json_line(event.metadata(), &fields, since.as_micros()),
         };
-        // A log that cannot be written cannot be complained about.
+        // There is no place to report that the log itself cannot be written.
         let _ = (self.writer)().write_all(line.as_bytes());
     }
 }

@@ -14,13 +14,13 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 pub(crate) use filter::{Verbosity, VmoduleRule};
 pub(crate) use format::Format;
 
-/// What `-v` says, or what was put in its place since. A process has one log.
+/// The verbosity of `-v`, or the one that was set since. A process has one log.
 static GENERAL: AtomicU32 = AtomicU32::new(0);
 
-/// Changes what `-v` has said; `--vmodule` stays.
+/// Replaces the verbosity of `-v`; `--vmodule` stays.
 pub(crate) fn set_verbosity(general: u32) {
     GENERAL.store(general, Ordering::Relaxed);
-    // Places in the code remember whether anybody wants their lines.
+    // Callsites cache whether their lines are written.
     tracing::callsite::rebuild_interest_cache();
 }
 

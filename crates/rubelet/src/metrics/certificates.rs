@@ -1,4 +1,4 @@
-//! The node's certificates, from what their keepers know.
+//! Metrics of the node's certificates, from the handles of the tasks that renew them.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ const SERVER_ERRORS: Sampled = Sampled::counter(
     "[ALPHA] Serving certificates that were asked for in vain.",
 );
 
-/// Only certificates that this node keeps are shown.
+/// Shows only certificates that this node renews itself.
 pub(crate) fn show_certificates(
     registry: &Registry,
     clock: &Arc<impl Clock + 'static>,
@@ -73,7 +73,7 @@ pub(crate) fn show_certificates(
     Ok(())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "nobody fails that often")]
+#[expect(clippy::cast_precision_loss, reason = "no renewal fails that often")]
 fn whole(count: u64) -> f64 {
     count as f64
 }

@@ -92,7 +92,7 @@ pub(crate) fn show_node(registry: &Registry, name: &str, cgroup: CgroupVersion) 
     Ok(())
 }
 
-/// The runtime cannot tell its cgroup driver, which upstream asks of every runtime from that version on.
+/// For a runtime that does not report its cgroup driver, which upstream requires of every runtime from that version on.
 pub(crate) fn show_losing_support(registry: &Registry) -> Result<()> {
     let losing = Meters::new(registry)
         .gauges(

@@ -1,8 +1,8 @@
-//! What is counted on this node, from everybody who counts, and its pages.
+//! The metrics of this node and their pages.
 //!
-//! Owns the registries, one for each page, and what no other crate could count: the process, the version, the settings. Everybody
-//! else gets a registry and registers there: a crate that counts has a module `metrics` with a structure that the program makes
-//! (`register(&Registry)`) and hands down. Figures that a crate keeps anyway are turned into metrics here, when a page is read.
+//! Owns the registries, one for each page, and the metrics that belong to no other crate: the process, the version, the settings. A
+//! crate with metrics of its own has a module `metrics` with a structure that the program makes (`register(&Registry)`) and
+//! hands down. Figures that a crate keeps anyway are turned into metrics here, when a page is read.
 
 mod certificates;
 mod facts;
@@ -37,7 +37,7 @@ pub(crate) struct Registries {
 }
 
 impl Registries {
-    /// With what is known of the process, which tells collectors that counters began anew.
+    /// With the metrics of the process, by whose start time collectors see that counters were reset.
     pub(crate) fn new() -> Result<Self> {
         let registries = Self {
             node: Registry::new(),

@@ -1,4 +1,4 @@
-//! Certificates of pods, from what their keeper knows.
+//! Metrics of pod certificates, from the figures of `rubelet-objects`.
 
 use std::sync::Arc;
 

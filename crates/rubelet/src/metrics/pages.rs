@@ -8,7 +8,7 @@ use super::{Registries, text};
 
 pub(crate) struct Pages {
     pub(crate) registries: Registries,
-    /// Counts what there is right before a page shows it.
+    /// Counts the pods right before a page shows them.
     pub(crate) agent: AgentHandle,
 }
 
@@ -18,7 +18,9 @@ impl MetricsPages for Pages {
         let registry = match page {
             MetricsPage::Node => {
                 if self.agent.take_census().await.is_err() {
-                    tracing::debug!("The agent does not count its pods; the page shows how many there were");
+                    tracing::debug!(
+                        "The agent does not answer with its count of pods; the page shows the last count"
+                    );
                 }
                 &self.registries.node
             }

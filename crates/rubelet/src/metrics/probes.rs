@@ -1,4 +1,4 @@
-//! Probes, from what their runner remembers of each: a series goes with its pod.
+//! Metrics of probes, from the tallies of `rubelet-probes`; a series is removed with its pod.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,12 +42,12 @@ fn families(figures: &[ProbeFigures]) -> Vec<MetricFamily> {
                     &probe.namespace,
                     probe.pod_uid.as_str(),
                 ];
-                #[expect(clippy::cast_precision_loss, reason = "nobody probes that often")]
+                #[expect(clippy::cast_precision_loss, reason = "no probe runs that often")]
                 let count = count as f64;
                 (labels.map(str::to_owned).to_vec(), Reading::Number(count))
             })
     });
-    // Two pods of one name follow each other, and their durations have no label that tells them apart.
+    // Two pods of one name can follow each other, and their durations have no label that distinguishes them.
     let mut durations: BTreeMap<Vec<String>, Timed> = BTreeMap::new();
     for probe in figures.iter().filter(|probe| probe.successful > 0) {
         let labels = [kind(probe.kind), &probe.container, &probe.pod, &probe.namespace];

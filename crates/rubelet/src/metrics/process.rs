@@ -1,4 +1,4 @@
-//! What the kernel says of this process, under the names that every program's page has.
+//! The kernel's figures of this process, under the names that all programs' metrics use.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use rubelet_node::Beginnings;
 
 use super::sampled::{Sampled, register};
 
-/// The kernel's unit of processor time as it tells it to programs, on every machine that this runs on.
+/// The kernel's unit of processor time in `/proc`, the same on every architecture that rubelet supports.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 const CPU: Sampled = Sampled::counter(

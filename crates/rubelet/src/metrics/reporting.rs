@@ -1,4 +1,4 @@
-//! What gets to the API server, from what those who report there count.
+//! Metrics of status and event reports to the API server, from the figures of `rubelet-reporting`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Metrics that are made when a page is read, from what somebody else keeps.
+//! Metrics that are made when a page is read, from figures that another crate keeps.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Sampled {
     pub(super) labels: &'static [&'static str],
 }
 
-/// What a series says.
+/// The value of a series.
 pub(super) enum Reading {
     Number(f64),
     Distribution {

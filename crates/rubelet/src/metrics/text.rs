@@ -119,7 +119,7 @@ fn whole(count: u64) -> f64 {
     count as f64
 }
 
-/// With as few digits as tell it from its neighbours, and an exponent below 1e-4 and from 1e6 on.
+/// The shortest form that reads back as the same number, with an exponent below 1e-4 and from 1e6 on.
 fn push_number(text: &mut String, value: f64) {
     if value.is_nan() {
         return text.push_str("NaN");

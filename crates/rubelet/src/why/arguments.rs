@@ -1,4 +1,4 @@
-//! The words after `rubelet why`.
+//! The arguments of `rubelet why`.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ Shows what each pod on this node waits for, since when, and what went wrong at t
 pods wait for (the runtime, its network, sources of pods) and, without POD, manifests that cannot be used.
 POD is a name, namespace/name or uid; of a static pod also the name in its manifest.
 --events shows the newest events, --record the flight record of a pod.
---root-dir is the one that rubelet runs with, /var/lib/kubelet unless told otherwise.";
+--root-dir is the one that rubelet runs with, /var/lib/kubelet by default.";
 
 const ROOT_DIR: &str = "/var/lib/kubelet";
 

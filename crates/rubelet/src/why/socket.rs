@@ -18,7 +18,7 @@ pub(super) fn ask(root_dir: &Path, path: &str) -> Result<Value> {
     let shown = root_dir.join(SOCKET_NAME);
     let stream = connect(root_dir).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow::anyhow!(
-            "rubelet does not run here: nobody serves {} (is --root-dir the one it runs with?)",
+            "rubelet does not run here: no process listens on {} (is --root-dir the one it runs with?)",
             shown.display()
         ),
         ErrorKind::PermissionDenied => {

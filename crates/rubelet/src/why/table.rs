@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const GAP: usize = 2;
 
-/// A table whose last column is as wide as it likes.
+/// A table whose last column is not padded.
 fn write_table(out: &mut Vec<u8>, rows: &[Vec<String>]) -> Result<()> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {
@@ -30,7 +30,7 @@ fn header(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// One pod a line; what went wrong at the last try stands on a line of its own below.
+/// One pod a line; the error of the last try is on a line of its own below.
 pub(super) fn write_pods(out: &mut Vec<u8>, pods: &[PodExplanation]) -> Result<()> {
     if pods.is_empty() {
         return Ok(writeln!(out, "No pods on this node.")?);
@@ -70,7 +70,7 @@ pub(super) fn write_pods(out: &mut Vec<u8>, pods: &[PodExplanation]) -> Result<(
     Ok(())
 }
 
-/// What concerns all pods stands below them, and only when there is something.
+/// What concerns all pods comes below them, and only when there is something.
 pub(super) fn write_node(out: &mut Vec<u8>, node: &NodeExplanation) -> Result<()> {
     if !node.waits_for.is_empty() {
         writeln!(out, "\nAll pods on this node wait for:")?;
