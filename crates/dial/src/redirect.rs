@@ -1,6 +1,7 @@
 //! Where a redirect leads.
 
-use http::Uri;
+use http::uri::{Authority, InvalidUri};
+use rubelet_model::address::split_host_port;
 use rubelet_ports::dial::request_target;
 use rubelet_ports::{HttpScheme, host_and_port};
 
@@ -55,21 +56,19 @@ impl Place {
         let (authority, target) = rest.split_at(end);
         // What stands before the host would be credentials; a probe has none to give.
         let authority = authority.rsplit('@').next().unwrap_or_default();
-        let uri = Uri::builder()
-            .authority(authority)
-            .scheme("http")
-            .path_and_query("/")
-            .build()
-            .map_err(|error| bad(&error.to_string()))?;
-        let host = uri.host().ok_or_else(|| bad("no host"))?;
+        let checked: Authority = authority
+            .parse()
+            .map_err(|error: InvalidUri| bad(&error.to_string()))?;
+        let (host, port) =
+            split_host_port(checked.as_str()).ok_or_else(|| bad("no host, or no valid port"))?;
         let default_port = match scheme {
             HttpScheme::Http => 80,
             HttpScheme::Https => 443,
         };
         let place = Self {
             scheme,
-            host: host.trim_matches(['[', ']']).to_owned(),
-            port: uri.port_u16().unwrap_or(default_port),
+            host: host.to_owned(),
+            port: port.unwrap_or(default_port),
             target: request_target(target),
         };
         Ok((place, true))
@@ -165,6 +164,10 @@ mod tests {
         );
         check("ftp://other/x", Err("unsupported protocol scheme"));
         check("http://a b/", Err("failed to parse Location"));
+        check("http://other:65536/", Err("no valid port"));
+        check("http://other:+80/", Err("no valid port"));
+        check("http://[]/", Err("no host"));
+        check("http:///x", Err("failed to parse Location"));
     }
 
     proptest::proptest! {

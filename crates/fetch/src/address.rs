@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
+use rubelet_model::address::split_host_port;
 
 /// An absolute address over HTTP or HTTPS. Shown without what may be secret: user, password and query.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,7 +26,9 @@ impl Address {
         if uri.host().is_none_or(|host| host.is_empty() || host == "[]") {
             return Err("it names no host");
         }
-        Ok(Self { uri })
+        let address = Self { uri };
+        split_host_port(&address.authority()).ok_or("its port is not a number up to 65535")?;
+        Ok(address)
     }
 
     pub(crate) fn uri(&self) -> &Uri {
@@ -224,6 +227,9 @@ mod tests {
             "http:///a",
             "http://ho st/",
             "file:///etc",
+            "http://host:65536/",
+            "http://user:1@host:65536/",
+            "http://[::1]:65536/",
         ] {
             check(bad, Err(()));
         }

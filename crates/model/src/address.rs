@@ -52,6 +52,27 @@ pub fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
     (length <= longest).then_some((address, length))
 }
 
+/// The host, without the brackets of IPv6, and the port of `host:port`. `None` for a text of another form, and for a port that
+/// is no number of 16 bits: the port of the scheme would be another server.
+pub fn split_host_port(text: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    if host.is_empty() || host.contains(['[', ']', '@']) {
+        return None;
+    }
+    match port.strip_prefix(':') {
+        Some("") => Some((host, None)),
+        // `parse` alone would take a sign.
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some((host, Some(digits.parse().ok()?)))
+        }
+        None if port.is_empty() => Some((host, None)),
+        Some(_) | None => None,
+    }
+}
+
 /// Whether the number is a port that can be listened on.
 pub fn is_port(number: i64) -> bool {
     (1..=65535).contains(&number)
@@ -265,6 +286,37 @@ mod tests {
     }
 
     #[test]
+    fn hosts_with_ports() {
+        for (text, expected) in [
+            ("a", Some(("a", None))),
+            ("a:", Some(("a", None))),
+            ("a:0", Some(("a", Some(0)))),
+            ("a:65535", Some(("a", Some(65535)))),
+            ("a:00080", Some(("a", Some(80)))),
+            ("a:65536", None),
+            ("a:99999999999999999999", None),
+            ("a:+80", None),
+            ("a:-1", None),
+            ("a:b", None),
+            ("a:1:2", None),
+            ("[::1]", Some(("::1", None))),
+            ("[::1]:80", Some(("::1", Some(80)))),
+            ("[fe80::1%25eth0]:80", Some(("fe80::1%25eth0", Some(80)))),
+            ("[::1]80", None),
+            ("[::1", None),
+            ("[]:80", None),
+            ("[[::1]]:80", None),
+            ("]@[", None),
+            ("a@b", None),
+            ("[a@b]", None),
+            ("", None),
+            (":80", None),
+        ] {
+            assert_eq!(split_host_port(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn urls() {
         let ok = |scheme: &str| Ok(scheme.to_owned());
         for (text, expected) in [
@@ -296,7 +348,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_gives_an_answer(text in "\\PC{0,40}") {
-            let _ = (url_scheme(&text), parse_ip(&text), parse_cidr(&text));
+            let _ = (url_scheme(&text), parse_ip(&text), parse_cidr(&text), split_host_port(&text));
         }
 
         #[test]

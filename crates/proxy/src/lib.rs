@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::Uri;
 use percent_encoding::percent_decode_str;
+use rubelet_model::address::split_host_port;
 use thiserror::Error;
 
 use crate::exceptions::Exceptions;
@@ -48,7 +49,7 @@ impl ProxyEnvironment {
             ProxyError::NotAUrl | ProxyError::NoHost => {
                 Proxy::parse(&format!("http://{proxy}")).map_err(|_| problem)
             }
-            ProxyError::UnsupportedScheme => Err(problem),
+            ProxyError::UnsupportedScheme | ProxyError::Port => Err(problem),
         });
         read.map(Some)
             .map_err(|problem| ProxyEnvironmentError { variable, problem })
@@ -81,6 +82,8 @@ pub enum ProxyError {
     NoHost,
     #[error("is neither http://, https:// nor socks5://")]
     UnsupportedScheme,
+    #[error("has a port that is not a number up to 65535")]
+    Port,
 }
 
 /// The protocol to the proxy.
@@ -117,8 +120,10 @@ impl Proxy {
         };
         let host = given.host().filter(|host| !matches!(*host, "" | "[]"));
         let host = host.ok_or(ProxyError::NoHost)?;
-        let port = given.port_u16().unwrap_or(default_port);
         let authority = given.authority().map_or("", |authority| authority.as_str());
+        let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+        let (_, port) = split_host_port(place).ok_or(ProxyError::Port)?;
+        let port = port.unwrap_or(default_port);
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let credentials = authority.rsplit_once('@').map(|(user, _)| {
             let (name, password) = user.split_once(':').unwrap_or((user, ""));
@@ -235,6 +240,10 @@ mod tests {
             Err("is neither http://, https:// nor socks5://"),
         );
         check("a b", Err("is no URL"));
+        check("p:65536", Err("is no URL"));
+        for port in ["http://p:65536", "socks5://user:hunter2@[fd00::1]:70000"] {
+            check(port, Err("has a port that is not a number up to 65535"));
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use kube_client::config::{AuthInfo, Cluster, Context, Kubeconfig};
+use rubelet_model::address::split_host_port;
 use rubelet_proxy::{Proxy, ProxyError};
 use secrecy::ExposeSecret;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -102,10 +103,15 @@ impl<'a> Chosen<'a> {
         let parsed: Uri = spelled
             .parse()
             .map_err(|_| self.bad(field(), format!("{given:?} is no URL")))?;
-        let has_host = parsed.host().is_some_and(|host| !host.is_empty());
+        let authority = parsed.authority().map_or("", |authority| authority.as_str());
+        let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+        let is_complete = split_host_port(place).is_some();
         match parsed.scheme_str() {
-            Some("https" | "http") if has_host => Ok(parsed),
-            Some("https" | "http") => Err(self.bad(field(), format!("{given:?} names no host"))),
+            Some("https" | "http") if is_complete => Ok(parsed),
+            Some("https" | "http") => Err(self.bad(
+                field(),
+                format!("{given:?} names no host, or a port that is not a number up to 65535"),
+            )),
             _ => Err(self.bad(field(), format!("{given:?} is neither https nor http"))),
         }
     }

@@ -103,6 +103,12 @@ fn problems_name_the_file_and_the_field() {
         "no URL",
     );
     check(
+        "https://api.example:6443",
+        "https://api.example:66443",
+        "clusters[c].cluster.server",
+        "a port that is not a number up to 65535",
+    );
+    check(
         "Q0E=",
         "'%'",
         "clusters[c].cluster.certificate-authority-data",

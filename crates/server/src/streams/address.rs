@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::Uri;
+use rubelet_model::address::split_host_port;
 use thiserror::Error;
 
 #[derive(Clone, PartialEq, Eq)]
@@ -36,20 +37,28 @@ impl StreamingAddress {
             Some(scheme) => return Err(AddressProblem::Scheme(scheme.to_owned())),
             None => return Err(AddressProblem::Malformed),
         }
-        let host = uri.host().filter(|host| !host.is_empty());
-        let host = host.ok_or(AddressProblem::Malformed)?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        // Not `Uri::host` and `Uri::port_u16`: the one panics for brackets around an `@` in some versions of its crate, the other
+        // gives no port for one that is too large.
+        let authority = uri.authority().ok_or(AddressProblem::Malformed)?.as_str();
+        let (host, port) = split_host_port(authority).ok_or(AddressProblem::Malformed)?;
         let host = match host.parse::<IpAddr>() {
+            // Brackets are for addresses of IPv6 alone.
+            Ok(IpAddr::V4(_)) | Err(_) if authority.starts_with('[') => {
+                return Err(AddressProblem::Malformed);
+            }
             // Where a server listens everywhere it is reached on this machine.
             Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.to_string(),
             Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) => Ipv6Addr::LOCALHOST.to_string(),
             Ok(_) | Err(_) => host.to_owned(),
         };
-        let secret = uri.path_and_query().map_or("/", |path| path.as_str());
+        let secret = match uri.path_and_query().map_or("/", |path| path.as_str()) {
+            query if query.starts_with('?') => format!("/{query}"),
+            path => path.to_owned(),
+        };
         Ok(Self {
             host,
-            port: uri.port_u16().unwrap_or(80),
-            secret: secret.to_owned(),
+            port: port.unwrap_or(80),
+            secret,
         })
     }
 
@@ -91,7 +100,27 @@ mod tests {
         check("http://[fe80::1]:1/exec/t", Ok(("fe80::1", 1, "/exec/t")));
         check("http://node-a/exec/t", Ok(("node-a", 80, "/exec/t")));
         check("http://node-a", Ok(("node-a", 80, "/")));
-        for malformed in ["", "/exec/t", "127.0.0.1:1", "http:///exec/t", "http://a b/"] {
+        check("http://node-a:/exec/t", Ok(("node-a", 80, "/exec/t")));
+        check("http://node-a:65535?t", Ok(("node-a", 65535, "/?t")));
+        for malformed in [
+            "",
+            "/exec/t",
+            "127.0.0.1:1",
+            "http:///exec/t",
+            "http://a b/",
+            "http://node-a:65536/exec/t",
+            "http://node-a:+80/exec/t",
+            "http://node-a:x/exec/t",
+            "http://:80/exec/t",
+            "http://]@[/exec/t",
+            "http://[@]/exec/t",
+            "http://[]:80/exec/t",
+            "http://[0.0.0.0]:80/exec/t",
+            "http://[127.0.0.1]:80/exec/t",
+            "http://[node-a]:80/exec/t",
+            "http://user:pass@node-a:80/exec/t",
+            "http://@/exec/t",
+        ] {
             check(malformed, Err(AddressProblem::Malformed));
         }
         for scheme in ["https", "unix", "ftp"] {
