@@ -2,12 +2,18 @@
 //!
 //! Owns the shape of that file. Flags and `KubeletConfiguration` stay upstream's, so nothing else of ours may be added there.
 
-use serde_json::Value;
+use rubelet_model::document::{self, Limits, Node};
 
 use crate::kubelet_configuration::Problem;
 
 pub const API_VERSION: &str = "rubelet.dev/v1alpha1";
 pub const KIND: &str = "RubeletConfiguration";
+
+/// The file is a few lines. The second limit bounds what aliases can unfold to.
+const LIMITS: Limits = Limits {
+    max_bytes: 64 << 10,
+    max_nodes: 1_000,
+};
 
 /// The switches. All are off by default: without the file rubelet behaves as upstream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,26 +27,21 @@ pub struct RubeletConfiguration {
 impl RubeletConfiguration {
     /// Reads a document in YAML or JSON; unknown fields are errors.
     pub fn decode(bytes: &[u8]) -> Result<Self, Vec<Problem>> {
-        let text =
-            std::str::from_utf8(bytes).map_err(|_| vec![Problem::new("", "", "must be UTF-8 text")])?;
-        let document: Value = serde_saphyr::from_str(text).map_err(|error| {
-            vec![Problem::new(
-                "",
-                "",
-                format!("must be one YAML document: {error}"),
-            )]
-        })?;
-        let Value::Object(fields) = document else {
-            return Err(vec![Problem::new(
-                "",
-                "",
-                format!("must be an object with apiVersion {API_VERSION} and kind {KIND}"),
-            )]);
+        let refused = |allowed: String| vec![Problem::new("", "", allowed)];
+        let document = document::read(bytes, LIMITS).map_err(|error| refused(error.to_string()))?;
+        if document.has_more {
+            return Err(refused("must be one YAML document".to_owned()));
+        }
+        let Node::Map(fields) = document.root else {
+            let expected = format!("must be an object with apiVersion {API_VERSION} and kind {KIND}");
+            return Err(refused(expected));
         };
-        let mut problems = Vec::new();
+        let twice = |path: String| Problem::new(path, "", "must be set once");
+        let mut problems: Vec<_> = document.duplicates.into_iter().map(twice).collect();
         for (name, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-            match fields.get(name) {
-                Some(Value::String(text)) if text == expected => {}
+            let found = fields.iter().find(|(field, _)| field == name);
+            match found.map(|(_, value)| value) {
+                Some(Node::Text(text)) if text == expected => {}
                 found => {
                     let shown = found.map(ToString::to_string).unwrap_or_default();
                     problems.push(Problem::new(name, shown, format!("must be {expected}")));
@@ -59,7 +60,7 @@ impl RubeletConfiguration {
                 }
             };
             match value {
-                Value::Bool(on) => *switch = *on,
+                Node::Bool(on) => *switch = *on,
                 value => problems.push(Problem::new(name, value.to_string(), "must be true or false")),
             }
         }

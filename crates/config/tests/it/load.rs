@@ -633,6 +633,16 @@ fn help_and_version_come_before_everything_that_can_fail() {
     );
 }
 
+/// Seven lists, each of ten times the one before.
+fn aliases_of_aliases() -> String {
+    let mut text = "a0: &a0 x\n".to_owned();
+    for level in 1..8 {
+        let below = vec![format!("*a{}", level - 1); 10].join(", ");
+        text.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+    }
+    text
+}
+
 #[test]
 fn our_own_file() {
     let head = "apiVersion: rubelet.dev/v1alpha1\nkind: RubeletConfiguration\n";
@@ -652,6 +662,15 @@ fn our_own_file() {
         ),
         ("- 1\n", &["must be an object"]),
         ("a: [", &["YAML"]),
+        (
+            &format!("{head}allowUnknownVolumes: true\n---\nkind: Other\n"),
+            &["must be one YAML document"],
+        ),
+        (
+            &format!("{head}allowUnknownVolumes: true\nallowUnknownVolumes: false\n"),
+            &["allowUnknownVolumes: must be set once"],
+        ),
+        (&aliases_of_aliases(), &["unfolds to more than 1000 values"]),
     ] {
         let error = refusal(&["--rubelet-config=/r"], &[("/r", text)]);
         assert_eq!(error.problems.len(), parts.len(), "{error}");

@@ -16,6 +16,8 @@ mod yaml_scalar;
 pub use node::Node;
 
 const MAX_NESTING: usize = 64;
+/// How deep values may nest after aliases were unfolded. This is the limit of JSON, too: readers go down by recursion.
+const MAX_UNFOLDED_NESTING: usize = 127;
 
 /// How large a document may be; the reader of each kind sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub enum SyntaxError {
     Yaml(String),
     #[error("the document unfolds to more than {0} values")]
     TooManyNodes(usize),
+    #[error("values are nested deeper than {0} levels")]
+    TooDeep(usize),
 }
 
 pub fn read(bytes: &[u8], limits: Limits) -> Result<Document, SyntaxError> {
@@ -93,6 +97,7 @@ fn read_yaml(text: &str, max_nodes: usize) -> Result<Document, SyntaxError> {
         anchors: BTreeMap::new(),
         nodes: 0,
         max_nodes,
+        nesting: 0,
         unfinished_line_end,
         at_unfinished_line: false,
     };
@@ -129,6 +134,8 @@ struct Composer<'input> {
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
     max_nodes: usize,
+    /// How many lists and objects are around the event at hand.
+    nesting: usize,
     /// The end of the text where that is not a line break.
     unfinished_line_end: Option<usize>,
     /// Whether the event at hand ends there.
@@ -174,13 +181,16 @@ impl<'input> Composer<'input> {
                 };
                 (scalar(text, style, tag.as_deref())?, anchor)
             }
-            Event::SequenceStart(_, anchor, _) => (self.compose_list()?, anchor),
-            Event::MappingStart(_, anchor, _) => (self.compose_map()?, anchor),
+            Event::SequenceStart(_, anchor, _) => (self.compose_inside(Self::compose_list)?, anchor),
+            Event::MappingStart(_, anchor, _) => (self.compose_inside(Self::compose_map)?, anchor),
             Event::Alias(anchor) => {
                 let Some(node) = self.anchors.get(&anchor).cloned() else {
                     return Err(SyntaxError::Yaml("an anchor contains itself".to_owned()));
                 };
                 self.count(size(&node))?;
+                if self.nesting + depth(&node) > MAX_UNFOLDED_NESTING {
+                    return Err(SyntaxError::TooDeep(MAX_UNFOLDED_NESTING));
+                }
                 (node, 0)
             }
             other => {
@@ -194,6 +204,16 @@ impl<'input> Composer<'input> {
             self.anchors.insert(anchor, node.clone());
         }
         Ok(node)
+    }
+
+    fn compose_inside(
+        &mut self,
+        compose: fn(&mut Self) -> Result<Node, SyntaxError>,
+    ) -> Result<Node, SyntaxError> {
+        self.nesting += 1;
+        let node = compose(self);
+        self.nesting -= 1;
+        node
     }
 
     fn compose_list(&mut self) -> Result<Node, SyntaxError> {
@@ -291,6 +311,14 @@ fn size(node: &Node) -> usize {
         Node::Null | Node::Bool(_) | Node::Number(_) | Node::Text(_) => 1,
         Node::List(items) => 1 + items.iter().map(size).sum::<usize>(),
         Node::Map(entries) => 1 + entries.iter().map(|(_, value)| size(value)).sum::<usize>(),
+    }
+}
+
+fn depth(node: &Node) -> usize {
+    match node {
+        Node::Null | Node::Bool(_) | Node::Number(_) | Node::Text(_) => 0,
+        Node::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Node::Map(entries) => 1 + entries.iter().map(|(_, value)| depth(value)).max().unwrap_or(0),
     }
 }
 
@@ -395,5 +423,32 @@ impl<'de> Visitor<'de> for NodeVisitor {
             map.push(entry);
         }
         Ok(Node::Map(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        max_bytes: 1 << 20,
+        max_nodes: 100_000,
+    };
+
+    /// As many lists around each other as `levels`, written with one alias per 60 of them.
+    fn nested_by_aliases(levels: usize) -> String {
+        let mut text = "a0: &a0 x\n".to_owned();
+        for step in 1..=levels / 60 {
+            let (open, close) = ("[".repeat(60), "]".repeat(60));
+            text.push_str(&format!("a{step}: &a{step} {open}*a{}{close}\n", step - 1));
+        }
+        text
+    }
+
+    #[test]
+    fn aliases_do_not_nest_deeper_than_text_may() {
+        assert!(read(nested_by_aliases(60).as_bytes(), LIMITS).is_ok());
+        let read = read(nested_by_aliases(600).as_bytes(), LIMITS);
+        assert_eq!(read.map(|_| ()), Err(SyntaxError::TooDeep(MAX_UNFOLDED_NESTING)));
     }
 }
