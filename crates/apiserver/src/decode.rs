@@ -1,13 +1,13 @@
 //! Decodes API objects as Go's client does.
 //!
 //! Owns the differences between what the API server accepts and what the generated types read: timestamps outside the range of
-//! `jiff`, `null` where a type requires a timestamp, and `managedFields`, which is skipped without being built. Everything else is
+//! `jiff`, `null` where a type requires a timestamp, a list or a map, and `managedFields`, which is skipped without being built. Everything else is
 //! left to the types. It works on text and decides nothing about an object.
 
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::de::value::CowStrDeserializer;
+use serde::de::value::{CowStrDeserializer, MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::{Map, Value};
@@ -95,11 +95,11 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Tolerant<D> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_seq(Tolerant(visitor))
+        self.0.deserialize_option(ListOrNull(visitor))
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_map(Tolerant(visitor))
+        self.0.deserialize_option(MapOrNull(visitor))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -155,6 +155,36 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Tolerant<D> {
         self.0.deserialize_enum(name, variants, visitor)
     }
 }
+
+/// Go writes a list or a map that was never made as `null`, also inside of another one, where no `Option` is around it.
+macro_rules! or_null {
+    ($name:ident, $deserialize:ident, $visit:ident, $empty:ident, $entry:ty) => {
+        struct $name<V>(V);
+
+        impl<'de, V: Visitor<'de>> Visitor<'de> for $name<V> {
+            type Value = V::Value;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.expecting(formatter)
+            }
+
+            fn visit_none<E: serde::de::Error>(self) -> Result<V::Value, E> {
+                self.0.$visit($empty::new(std::iter::empty::<$entry>()))
+            }
+
+            fn visit_unit<E: serde::de::Error>(self) -> Result<V::Value, E> {
+                self.visit_none()
+            }
+
+            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+                deserializer.$deserialize(Tolerant(self.0))
+            }
+        }
+    };
+}
+
+or_null!(ListOrNull, deserialize_seq, visit_seq, SeqDeserializer, ());
+or_null!(MapOrNull, deserialize_map, visit_map, MapDeserializer, ((), ()));
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Tolerant<V> {
     type Value = V::Value;

@@ -1,3 +1,6 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::jiff::Timestamp;
@@ -101,6 +104,15 @@ fn null_is_the_empty_value_inside_of_maps_and_lists() {
     let pod: Pod =
         read(&json!({"spec": {"containers": null, "volumes": null}, "status": {"conditions": null}}));
     assert!(pod.spec.unwrap().containers.is_empty());
+    let lists: BTreeMap<String, Vec<String>> = read(&json!({"a": null, "b": ["c"]}));
+    assert_eq!(
+        lists,
+        BTreeMap::from([("a".to_owned(), vec![]), ("b".to_owned(), vec!["c".to_owned()])])
+    );
+    let maps: Vec<BTreeMap<String, String>> = read(&json!([null, {"a": "b"}]));
+    assert!(maps.len() == 2 && maps[0].is_empty() && maps[1]["a"] == "b");
+    let request: CertificateSigningRequest = read(&json!({"spec": {"extra": {"a": null}, "usages": null}}));
+    assert!(request.spec.extra.unwrap()["a"].is_empty());
 }
 
 #[test]
