@@ -44,10 +44,12 @@ pub enum Bug {
     RetriedAtOnce,
     /// An old version of a static pod keeps its name until every source has delivered, also the API server that waits for it.
     NamesKeptUntilSources,
+    /// What another client writes into a status just before a patch stays.
+    OverwriteKept,
 }
 
 impl Bug {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::GraceGrows,
         Self::StartWhileTerminating,
         Self::LostWakeUp,
@@ -67,6 +69,7 @@ impl Bug {
         Self::MirrorsForgotten,
         Self::RetriedAtOnce,
         Self::NamesKeptUntilSources,
+        Self::OverwriteKept,
     ];
 }
 

@@ -10,6 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, pending};
 use futures_util::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::status_patch::{is_overwritten, status_patch, wanted_status};
 use rubelet_model::pod::uid_text;
 use rubelet_ports::api::{ApiError, ApiErrorKind};
@@ -104,7 +105,8 @@ impl Shared {
                 // The patch is a difference to `target`: what others wrote meanwhile is in the answer. An answer of the same version
                 // means that the API server does not accept the change.
                 let is_overwritten = pod.metadata.resource_version != target.metadata.resource_version
-                    && is_overwritten(&pod, status, self.gates);
+                    && is_overwritten(&pod, status, self.gates)
+                    && !is_on(Bug::OverwriteKept);
                 Ok(Outcome::Patched {
                     pod: Box::new(pod),
                     is_overwritten,

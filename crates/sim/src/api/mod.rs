@@ -4,6 +4,7 @@
 //! change is a fact at the instant when it happens; what the agent was told of it is another fact, later.
 
 mod objects;
+mod others;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::stream::{StreamExt as _, unfold};
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff;
 use rubelet_lifecycle::status::StatusGates;
@@ -27,6 +28,7 @@ use crate::history::{Fact, History};
 use crate::trace::{Actor, Trace};
 
 pub use objects::SimObjects;
+pub use others::Overwrite;
 pub use writer::Written;
 
 struct Inner {
@@ -48,6 +50,10 @@ struct Store {
     written: Vec<Written>,
     /// Of a hundred calls so many have their effect and no answer.
     lost_percent: u64,
+    /// Of a hundred status patches so many find a status that another client has changed since.
+    overwritten_percent: u64,
+    /// So many further status patches of a pod find such a status in any case.
+    overwrites_left: Option<(String, u64)>,
     /// Pods that the adapter cannot decode.
     undecodable: BTreeSet<String>,
 }
@@ -97,6 +103,8 @@ impl SimApi {
             is_up: true,
             written: Vec::new(),
             lost_percent: 0,
+            overwritten_percent: 0,
+            overwrites_left: None,
             undecodable: BTreeSet::new(),
         };
         Self {
@@ -225,23 +233,6 @@ impl SimApi {
         });
     }
 
-    /// Somebody else than the node says something of the pod.
-    pub fn set_condition(&self, uid: &str, type_: &str, holds: bool) {
-        self.change(uid, |pod| {
-            let conditions = pod
-                .status
-                .get_or_insert_default()
-                .conditions
-                .get_or_insert_default();
-            conditions.retain(|condition| condition.type_ != type_);
-            conditions.push(PodCondition {
-                type_: type_.to_owned(),
-                status: if holds { "True" } else { "False" }.to_owned(),
-                ..PodCondition::default()
-            });
-        });
-    }
-
     /// The adapter cannot decode the pod, or can again.
     pub fn set_undecodable(&self, uid: &str, is_undecodable: bool) {
         self.say(format!("{uid} can be decoded: {}", !is_undecodable));
@@ -264,21 +255,6 @@ impl SimApi {
             metadata: pod.metadata.clone(),
             ..Pod::default()
         })
-    }
-
-    /// The status of a pod that has not ended is lost, as by a restored backup.
-    pub fn lose_status(&self, uid: &str) {
-        let pod = self.pod_of(uid);
-        if pod.is_none_or(|pod| is_terminal(&pod)) {
-            return;
-        }
-        self.say(format!("the API server loses the status of {uid}"));
-        self.change(uid, |pod| {
-            pod.status = Some(PodStatus {
-                phase: Some("Pending".to_owned()),
-                ..PodStatus::default()
-            });
-        });
     }
 
     /// Nobody reaches the server while it is down.

@@ -116,6 +116,8 @@ impl PodWriter for SimApi {
     async fn patch_pod_status(&self, namespace: &str, name: &str, patch: Value) -> Result<Pod, ApiError> {
         const OPERATION: &str = "patch status";
         self.call(OPERATION).await?;
+        let found = self.named(OPERATION, namespace, name)?;
+        self.overwrite_perhaps(&uid_of(&found));
         let mut pod = Pod::clone(&*self.named(OPERATION, namespace, name)?);
         if patch["metadata"]["uid"].as_str() != pod.metadata.uid.as_deref() {
             return Err(error(OPERATION, ApiErrorKind::Conflict));

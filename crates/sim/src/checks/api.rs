@@ -46,13 +46,18 @@ fn difference(said: &Pod, object: &Pod) -> Option<String> {
     if essence(ours.unwrap_or(&nothing)) == essence(theirs.unwrap_or(&nothing)) {
         return None;
     }
+    let words = |pod: &Pod| {
+        let conditions = pod.status.iter().flat_map(|status| &status.conditions).flatten();
+        let conditions: Vec<String> = conditions
+            .map(|one| format!("{}={}", one.type_, one.status))
+            .collect();
+        format!("{} {} {conditions:?}", rules::phase(pod), rules::summary(pod))
+    };
     Some(format!(
-        "{} is {} {} at the API server, the agent says {} {}",
+        "{} is {} at the API server, the agent says {}",
         rules::uid(said),
-        rules::phase(object),
-        rules::summary(object),
-        rules::phase(said),
-        rules::summary(said)
+        words(object),
+        words(said)
     ))
 }
 
@@ -162,6 +167,19 @@ impl Checker {
             open.extend(said.and_then(|said| difference(said, pod)));
         }
         open
+    }
+
+    /// Whether the API server shows what the agent says of this pod.
+    ///
+    /// # Errors
+    /// With the difference.
+    pub fn check_reported(&self, uid: &str) -> Result<(), String> {
+        let is_it = |said: &&Arc<Pod>| rules::uid(said) == uid;
+        let (Some(said), Some(object)) = (self.truth.published.iter().find(is_it), self.truth.api.get(uid))
+        else {
+            return Err(format!("{uid} is not published, or not at the API server"));
+        };
+        difference(said, object).map_or(Ok(()), Err)
     }
 
     /// Static pods of a cluster that others cannot see there, or not as they are.

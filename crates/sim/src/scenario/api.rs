@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::api::Overwrite;
 use crate::dice::Dice;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,10 @@ pub enum ApiAction {
     Condition {
         holds: bool,
     },
+    /// Another client changes what the node has written into a pod's status.
+    Overwrite(Overwrite),
+    /// The node lifecycle controller marks all pods of the node as not ready.
+    MarkNotReady,
     Outage {
         time: Duration,
     },
@@ -34,6 +39,10 @@ pub enum ApiAction {
 
 #[derive(Clone, Debug)]
 pub struct ApiScenario {
+    /// Of a hundred status patches so many find a status that another client has changed since.
+    pub overwritten_percent: u64,
+    /// So many patches in a row find one when the world is calm.
+    pub calm_overwrites: u64,
     /// Actions with their times, in order.
     pub actions: Vec<(Duration, ApiAction)>,
 }
@@ -63,8 +72,30 @@ impl ApiScenario {
         for _ in 0..aside.below(4) {
             actions.push((aside.millis(500, limit_ms), ApiAction::Debug));
         }
-        actions.sort_by_key(|(at, _)| *at);
-        Some(Self { actions })
+        let others = &mut dice.aside("overwrites");
+        let mut scenario = Self {
+            overwritten_percent: 0,
+            calm_overwrites: 0,
+            actions,
+        };
+        if others.percent(35) {
+            scenario.roll_overwrites(others, limit_ms);
+        }
+        scenario.actions.sort_by_key(|(at, _)| *at);
+        Some(scenario)
+    }
+
+    /// Other clients write into statuses, at any time and just before a patch of the node.
+    fn roll_overwrites(&mut self, dice: &mut Dice, limit_ms: u64) {
+        self.overwritten_percent = *dice.pick(&[0, 10, 40]);
+        self.calm_overwrites = dice.between(1, 3);
+        for _ in 0..dice.between(1, 6) {
+            let action = match dice.percent(30) {
+                true => ApiAction::MarkNotReady,
+                false => ApiAction::Overwrite(Overwrite::roll(dice)),
+            };
+            self.actions.push((dice.millis(500, limit_ms), action));
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{EphemeralContainer, Node, Pod};
+use k8s_openapi::api::core::v1::{EphemeralContainer, Node, Pod, Toleration};
 use rubelet_agent::NodeNow;
 use rubelet_config::FeatureGates;
 use rubelet_model::pod::{CONFIG_ANNOTATION_PREFIX, is_mirror_pod};
@@ -63,6 +63,23 @@ impl World {
             ApiAction::Condition { holds } => {
                 if let (Some(pod), Some(api)) = (self.some_api_pod(), &self.api) {
                     api.set_condition(&uid_of(&pod), "example.com/checked", holds);
+                }
+            }
+            ApiAction::Overwrite(overwrite) => {
+                // Mirror pods as well.
+                let pods = self
+                    .api
+                    .as_ref()
+                    .map(crate::api::SimApi::pods)
+                    .unwrap_or_default();
+                let place = self.api_dice.aside("overwrite").below(pods.len());
+                if let (Some(pod), Some(api)) = (pods.get(place), &self.api) {
+                    api.overwrite(&uid_of(pod), overwrite);
+                }
+            }
+            ApiAction::MarkNotReady => {
+                if let Some(api) = &self.api {
+                    api.mark_all_not_ready();
                 }
             }
             ApiAction::Outage { time } => {
@@ -192,6 +209,7 @@ impl World {
         let uid = shape.uid.clone().unwrap_or_default();
         self.create_api_pod(&shape);
         self.settle_one(&uid)?;
+        self.overwrite_calmly(&uid)?;
         api.delete(&uid, None);
         let until = self.executor.elapsed() + PROMPT_LIMIT;
         if self.run(until, |_| api.pod_of(&uid).is_none())? {
@@ -201,6 +219,43 @@ impl World {
         Err(format!(
             "{uid} was deleted and is not gone within {PROMPT_LIMIT:?}:\n  {}",
             why.join("\n  ")
+        ))
+    }
+
+    /// In a calm world the status is the node's again soon after another client has changed it just before a patch.
+    fn overwrite_calmly(&mut self, uid: &str) -> Check {
+        let overwrites = self.scenario.api.as_ref().map_or(0, |plan| plan.calm_overwrites);
+        let (Some(api), 1..) = (self.api.clone(), overwrites) else {
+            return Ok(());
+        };
+        api.overwrite_next(uid, overwrites);
+        // Nothing but the generation that the status tells of.
+        api.change(uid, |pod| {
+            let spec = pod.spec.get_or_insert_default();
+            let tolerations = spec.tolerations.get_or_insert_default();
+            tolerations.push(Toleration {
+                key: Some("example.com/added".to_owned()),
+                operator: Some("Exists".to_owned()),
+                ..Toleration::default()
+            });
+            *pod.metadata.generation.get_or_insert_default() += 1;
+        });
+        let until = self.executor.elapsed() + PROMPT_LIMIT;
+        let is_healed = self.run(until, |world| {
+            api.has_overwritten(overwrites) && world.checker.check_reported(uid).is_ok()
+        })?;
+        if is_healed {
+            // A change that the patch itself undoes brings no further patch.
+            api.overwrite_no_more();
+            self.say(format!("{uid} was overwritten: settled"));
+            return Ok(());
+        }
+        let open = match self.checker.check_reported(uid) {
+            Ok(()) => format!("{uid} was not patched after another client changed its status"),
+            Err(sentence) => sentence,
+        };
+        Err(format!(
+            "overwritten, and not healed within {PROMPT_LIMIT:?}:\n  {open}"
         ))
     }
 

@@ -152,10 +152,11 @@ impl World {
             events: EventCollector::new(&executor, trace.clone()),
             randomness: SharedDice::new(seed, "randomness"),
             dialer_dice: SharedDice::new(seed, "dialer"),
-            api: scenario.api.as_ref().map(|_| {
+            api: scenario.api.as_ref().map(|plan| {
                 let dice = SharedDice::new(seed, "api server");
                 let api = SimApi::new(&executor, dice, history.clone(), trace.clone());
                 api.set_lost_percent(API_LOSSES_PERCENT);
+                api.set_overwritten_percent(plan.overwritten_percent);
                 api
             }),
             api_dice: Dice::new(seed, "api actions"),
@@ -359,6 +360,7 @@ impl World {
         self.volumes.set_faults(VolumeFaults::default());
         if let Some(api) = &self.api {
             api.set_lost_percent(0);
+            api.set_overwritten_percent(0);
         }
         self.api_up();
     }
