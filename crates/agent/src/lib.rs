@@ -39,7 +39,7 @@ pub use handle::AgentHandle;
 pub use metrics::AgentMetrics;
 pub use node_now::NodeNow;
 pub use runtime_health::RuntimeHealth;
-pub use settings::{AgentPorts, AgentSettings};
+pub use settings::{AgentPorts, AgentSettings, ApiPorts};
 
 use identity::Identities;
 use job::AgentContext;
@@ -108,7 +108,7 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
         sources: sets,
         runtime: sightings,
         probes: shared.ports.probes.changes(),
-        objects: match &shared.ports.objects {
+        objects: match &shared.ports.api.objects {
             Some(objects) => objects.changes(),
             None => stream::pending().boxed(),
         },

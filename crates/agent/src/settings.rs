@@ -43,16 +43,23 @@ pub struct AgentPorts {
     pub cgroups: Arc<dyn PodCgroups>,
     /// Why a container was killed, when its runtime does not know.
     pub memory_kills: Arc<dyn MemoryKills>,
-    /// The pods that the API server has for this node. They are followed once it knows the node (`node.object`).
-    pub api: Option<Arc<dyn PodReader>>,
-    /// What pods refer to; nothing on a node without an API server.
-    pub objects: Option<Arc<dyn PodObjects>>,
-    /// Gets every status; `NoReporter` on a node without an API server.
-    pub reporter: Arc<dyn PodReporter>,
+    pub api: ApiPorts,
     /// How the node is while pods come; `NodeNow::standalone()` on a node without an API server.
     pub node: NodeNow,
     /// What is counted.
     pub metrics: Arc<AgentMetrics>,
+}
+
+/// The edges to the API server.
+#[derive(Clone)]
+pub struct ApiPorts {
+    /// The pods that the API server has for this node, unless the node has no API server. They are followed once it knows the node
+    /// (`AgentPorts::node`).
+    pub pods: Option<Arc<dyn PodReader>>,
+    /// What pods refer to; nothing on a node without an API server.
+    pub objects: Option<Arc<dyn PodObjects>>,
+    /// Gets every status; `NoReporter` on a node without an API server.
+    pub reporter: Arc<dyn PodReporter>,
 }
 
 /// Where a source of static pods over HTTP is.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rubelet_agent::settings::{FileSource, HttpSource};
-use rubelet_agent::{AgentMetrics, AgentPorts, AgentSettings, NodeNow};
+use rubelet_agent::{AgentMetrics, AgentPorts, AgentSettings, ApiPorts, NodeNow};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_dial::NetworkDialer;
@@ -118,11 +118,13 @@ pub(crate) fn ports(
         node_events: edges.node_events.clone(),
         cgroups: given.cgroups,
         memory_kills: Arc::new(HostMemoryKills::new()),
-        api: membership.map(|membership| membership.pods.clone()),
-        objects,
-        reporter: match membership {
-            Some(membership) => membership.reporter.clone(),
-            None => Arc::new(NoReporter),
+        api: ApiPorts {
+            pods: membership.map(|membership| membership.pods.clone()),
+            objects,
+            reporter: match membership {
+                Some(membership) => membership.reporter.clone(),
+                None => Arc::new(NoReporter),
+            },
         },
         node: NodeNow {
             object: membership.map_or_else(|| watch::channel(None).1, |membership| membership.node.object()),

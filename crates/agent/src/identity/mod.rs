@@ -184,7 +184,7 @@ impl Identities {
         let is_missing = match &*self.running.borrow() {
             None => has_recipe_uid,
             Some(running) => {
-                let waits_for_api = self.ports.api.is_some() && !self.is_api_known;
+                let waits_for_api = self.ports.api.pods.is_some() && !self.is_api_known;
                 waits_for_api && !self.questions(set, running).is_empty()
             }
         };
@@ -307,7 +307,7 @@ impl Identities {
 
     /// Why the pod cannot keep the UID under which it runs.
     fn obstacle(&self, pod: &Pod, running_uid: &str) -> Option<String> {
-        if self.ports.api.is_none() {
+        if self.ports.api.pods.is_none() {
             return Some("a node without API server has no mirror pod to compare with".to_owned());
         }
         if !self.is_api_known {

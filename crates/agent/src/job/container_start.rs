@@ -352,7 +352,7 @@ impl ContainerStart<'_> {
     /// A pod on the node's network has the node's addresses, once there is a cluster that knows them.
     fn addresses(&self) -> Vec<String> {
         let context = self.context;
-        let has_api = context.ports().api.is_some();
+        let has_api = context.ports().api.pods.is_some();
         match self.sandbox.ips.is_empty() && context.is_on_host_network() && has_api {
             true => context.host_ips().iter().map(ToString::to_string).collect(),
             false => self.sandbox.ips.clone(),

@@ -68,13 +68,13 @@ impl PodHost {
     pub(super) fn register(&self) {
         let context = &self.context;
         context.ports().cgroups.hold(&context.pod);
-        if let Some(objects) = &context.ports().objects {
+        if let Some(objects) = &context.ports().api.objects {
             objects.register(&context.pod);
         }
     }
 
     pub(super) fn unregister_objects(&self) {
-        if let Some(objects) = &self.context.ports().objects {
+        if let Some(objects) = &self.context.ports().api.objects {
             objects.unregister(&self.context.uid);
         }
     }
@@ -109,7 +109,7 @@ impl PodHost {
 
     async fn look_up_handler(&mut self, class: &str) -> Result<(), Interrupted<String>> {
         let lookup = async {
-            match &self.context.ports().objects {
+            match &self.context.ports().api.objects {
                 Some(objects) => objects.runtime_class(class).await,
                 None => Err(ObjectFailure::Unavailable("there is no API server".to_owned())),
             }

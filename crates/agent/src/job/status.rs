@@ -203,7 +203,7 @@ impl StatusPublisher {
             PodResources::default()
         };
         // Without an API server upstream shows no addresses of the node either.
-        let has_api = context.ports().api.is_some();
+        let has_api = context.ports().api.pods.is_some();
         let host_ips = if has_api { context.host_ips() } else { Vec::new() };
         self.check_host_ip_family(&host_ips);
         derive_status(&StatusInputs {

@@ -36,7 +36,7 @@ pub(super) async fn read_variables(
     container: &Container,
 ) -> Result<Variables, Interrupted<String>> {
     let files = read_files(context, container).await?;
-    let Some(objects) = context.ports().objects.as_deref() else {
+    let Some(objects) = context.ports().api.objects.as_deref() else {
         return Ok(Variables {
             files,
             ..Variables::default()

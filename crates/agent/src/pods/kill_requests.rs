@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::pod_state::EndCause;
+use rubelet_lifecycle::standing::{Decision, StandingEvent};
 use rubelet_lifecycle::status::Eviction;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::Moment;
+use rubelet_resources::admission::Refusal;
 use tokio::sync::oneshot;
 
 use super::AgentContext;
@@ -156,4 +159,21 @@ impl KillRequests {
         }
         overdue
     }
+}
+
+/// A pod that has not started ends by being rejected: for now, so that it can start when there is room, or for good. `None` when no
+/// source has it.
+pub(super) fn rejection_of_unstarted(
+    desired: Option<&Arc<Pod>>,
+    status: Eviction,
+    is_for_now: bool,
+) -> Option<StandingEvent> {
+    let refusal = Refusal {
+        reason: status.reason,
+        message: status.message,
+        is_for_now,
+        detail: None,
+    };
+    let pod = Arc::clone(desired?);
+    Some(StandingEvent::Decided(Decision::Reject { pod, refusal }))
 }

@@ -5,16 +5,17 @@
 //! housekeeping tick is only a safety net.
 //!
 //! ```text
-//!  sources ─┐                                   ┌─► Admission      ledger, time to end, node refresh
-//!  runtime ─┤            event      effects     ├─► Jobs           one job at most per pod
-//!  jobs ────┼─► SyncLoop ─────► step ─────────► ├─► Names          static pods of one name, one after the other
-//!  probes ──┤      │                            ├─► Timers         the next look at a pod
-//!  timers ──┤      ▼                            ├─► KillRequests   who waits for the end of a pod
-//!  handle ──┘   Records: desired, runtime,      ├─► Garbage        schedule, fates
-//!               standing, worker per pod        └─► reporter, event recorder, metrics (ports)
+//!  sources ─┐                                          ┌─► Admission      ledger, time to end, node refresh
+//!  runtime ─┤             event            effects     ├─► Jobs           one job at most per pod
+//!  jobs ────┼─► SyncLoop ─────► PodWorkers ──────────► ├─► Names          static pods of one name, one after the other
+//!  probes ──┤                       │                  ├─► Timers         the next look at a pod
+//!  timers ──┤                       ▼                  ├─► KillRequests   who waits for the end of a pod
+//!  handle ──┘       Records: desired, runtime,         ├─► Garbage        schedule, fates
+//!                   standing, worker per pod           └─► reporter, event recorder, metrics (ports)
 //! ```
 //!
-//! `Records` is the one table of pods; each component owns its own state in its own file. `sync_loop` only routes.
+//! `SyncLoop` only routes. `PodWorkers` takes an event through a pod's standing and hands out the effects. `Records` is the one table
+//! of pods; each component owns its own state in its own file.
 
 mod active_pods;
 mod admission;
@@ -25,6 +26,7 @@ mod garbage;
 mod jobs;
 mod kill_requests;
 mod node_waits;
+mod pod_workers;
 mod probes;
 mod query;
 mod records;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::pod_state::{Event, PodState};
 use rubelet_lifecycle::standing::{Standing, Unclaimed, Wait};
 use rubelet_lifecycle::status::is_static_pod;
 use rubelet_model::observation::{PodObservation, PodUid};
@@ -74,6 +75,18 @@ impl PodRecord {
     pub(super) fn was_admitted_before(&self) -> bool {
         let is_new = self.is_readded || self.standing.is_shut_out();
         !is_new && (self.runtime.was_listed || self.may_live())
+    }
+
+    /// What ends a finished pod without waiting for the next housekeeping.
+    pub(super) fn finish_event(&self, sources_ready: bool) -> Option<Event> {
+        let PodState::Finished { ending } = self.standing.life() else {
+            return None;
+        };
+        let is_desired = self.desired.is_some();
+        // A pod that was added again is desired, whatever other sources deliver.
+        let is_over = ending.restart_requested && is_desired || sources_ready && !is_desired;
+        let is_idle = self.worker.as_ref()?.job.is_none();
+        (is_over && is_idle).then_some(Event::Housekeeping { is_desired })
     }
 
     fn is_empty(&self) -> bool {

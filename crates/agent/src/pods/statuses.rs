@@ -13,9 +13,10 @@ use rubelet_lifecycle::status::{
     reported_status, settle,
 };
 use rubelet_model::Timestamp;
-use rubelet_ports::PodReport;
+use rubelet_ports::{PodEvent, PodReport};
 
 use super::explain::is_ready;
+use super::{AgentContext, qos_class_of};
 
 /// What a published status was made from. The same again gives the same.
 struct MadeFrom {
@@ -160,8 +161,23 @@ pub(super) fn status_of_rejected(rejection: &Rejection, qos_class: &str) -> PodS
     rejected_status(qos_class, &rejection.refusal.reason, &rejection.refusal.message)
 }
 
+/// Records the event of a rejection, and counts it.
+pub(super) fn record_rejection(rejection: &Rejection, context: &AgentContext) {
+    let refusal = &rejection.refusal;
+    let event = PodEvent::warning(refusal.reason.clone(), refusal.message.clone());
+    context.ports.events.record(&rejection.pod, event);
+    context.ports.metrics.admission.rejected(&refusal.reason);
+}
+
+/// Reports a rejected pod to the API server.
+pub(super) fn report_rejection(rejection: &Rejection, may_live: bool, context: &AgentContext) {
+    let class = qos_class_of(&rejection.pod, context);
+    let report = report_of_rejected(rejection, class, context.settings.status_gates, may_live);
+    context.ports.api.reporter.report(report);
+}
+
 /// The status of a rejected pod as the API server gets it.
-pub(super) fn report_of_rejected(
+fn report_of_rejected(
     rejection: &Rejection,
     qos_class: &str,
     gates: StatusGates,

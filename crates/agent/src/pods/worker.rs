@@ -3,19 +3,23 @@
 //! Owns the definition that jobs work with and whether one of them runs.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use rubelet_lifecycle::allocation::{Allocation, infeasible, is_reported};
-use rubelet_lifecycle::pod_state::{ActiveDeadline, PodState, active_deadline};
-use rubelet_lifecycle::status::{Eviction, is_api_pod};
+use rubelet_lifecycle::pod_state::{ActiveDeadline, PodState, Requeue, Retry, active_deadline, kill_timeout};
+use rubelet_lifecycle::standing::{Standing, Unclaimed};
+use rubelet_lifecycle::status::{Eviction, Settling, StatusBase, is_api_pod, settle};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, PodUid, SandboxObservation, SandboxState};
-use rubelet_ports::Moment;
+use rubelet_ports::{Moment, ProbeReading};
 use tokio::sync::watch;
 
-use super::AgentContext;
+use super::explain::is_ready;
+use super::records::PodRecord;
 use super::start_times::Start;
 use super::statuses::Statuses;
+use super::{AgentContext, probes};
 use crate::job::{MemoryLeft, PodMemory};
 use crate::recorder::FlightRecorder;
 use crate::waits::Waits;
@@ -69,7 +73,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// `may_live`: the runtime may have something of the pod that lives. `is_readded`: another pod of this UID ended before.
-    pub(super) fn new(context: &AgentContext, pod: Arc<Pod>, may_live: bool, is_readded: bool) -> Self {
+    fn new(context: &AgentContext, pod: Arc<Pod>, may_live: bool, is_readded: bool) -> Self {
         let clock = &context.ports.clock;
         let now = clock.now();
         let mut memory = PodMemory::new(&context.settings, clock.moment());
@@ -91,6 +95,21 @@ impl Worker {
             start: Start::of(&pod, may_live, now),
             pod,
         }
+    }
+
+    /// The worker of a pod whose state machine begins; `None` when there is nothing to begin with.
+    pub(super) fn of(
+        record: &PodRecord,
+        context: &AgentContext,
+        before: &Standing,
+        is_admitted: bool,
+    ) -> Option<Self> {
+        let pod = match (before, record.desired()) {
+            (Standing::Unclaimed(Unclaimed::Removed(pod)), _) if !is_admitted => Arc::clone(pod),
+            (_, Some(pod)) if is_admitted => Arc::clone(pod),
+            (_, _) => Arc::new(pod_of(record.seen()?)),
+        };
+        Some(Self::new(context, pod, record.may_live(), record.is_readded()))
     }
 
     pub(super) fn pod(&self) -> &Arc<Pod> {
@@ -146,6 +165,74 @@ impl Worker {
             Timestamp::from_unix_nanos(nanos)
         });
         active_deadline(&self.pod, started, now)
+    }
+
+    /// Publishes the computed status, and reports it if it is new.
+    pub(super) fn publish(&mut self, state: PodState, context: &AgentContext) {
+        let (ports, gates) = (&context.ports, context.settings.status_gates);
+        let now = ports.clock.now();
+        let has_changed = self.statuses.publish(&self.pod, state.may_run(), gates, now);
+        let published = Arc::clone(self.statuses.published());
+        if has_changed {
+            let durations = &ports.metrics.starts.durations;
+            self.start.phase_changed(&published, now, durations);
+        }
+        let is_finished = matches!(state, PodState::Finished { .. });
+        if let Some(report) = self.statuses.take_report(&self.pod, is_finished) {
+            ports.api.reporter.report(report);
+        }
+        if has_changed {
+            tracing::info!(
+                namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default(),
+                pod = self.pod.metadata.name.as_deref().unwrap_or_default(),
+                phase = published.phase.as_deref().unwrap_or_default(),
+                ready = is_ready(&published),
+                "Pod status"
+            );
+        }
+    }
+
+    /// Publishes probe results without waiting for the job that would compute the status from them.
+    pub(super) fn publish_probes(&mut self, reading: &ProbeReading, state: PodState, context: &AgentContext) {
+        let Some(computed) = self.statuses.computed() else {
+            return;
+        };
+        let Some(changed) = probes::with_results(&self.pod, computed, reading) else {
+            return;
+        };
+        let settling = Settling {
+            pod: &self.pod,
+            base: StatusBase::of(&self.pod, Some(computed), None),
+            force: false,
+            gates: context.settings.status_gates,
+            now: context.ports.clock.now(),
+        };
+        let settled = settle(&settling, changed).status;
+        self.statuses.set_computed(Arc::new(settled));
+        self.publish(state, context);
+    }
+
+    /// How long until the pod is looked at again.
+    pub(super) fn delay_of(&self, requeue: Requeue, context: &AgentContext) -> Duration {
+        let now = context.ports.clock.now();
+        let delay = requeue.delay(now, context.settings.sync_frequency);
+        let jitter = match requeue {
+            // A backoff ends at a fixed time; the network is looked at every second.
+            Requeue::Retry(Retry::At(_) | Retry::NetworkNotReady) => Duration::ZERO,
+            Requeue::Resync | Requeue::Retry(Retry::Later) => context.ports.randomness.part_of(delay / 2),
+        };
+        match self.active_deadline(now) {
+            ActiveDeadline::At(at) => at.since(now).min(delay + jitter),
+            ActiveDeadline::None | ActiveDeadline::Passed => delay + jitter,
+        }
+    }
+
+    /// Until when a kill is waited for, by the grace period that is asked for or the pod's own.
+    pub(super) fn kill_deadline(&self, grace_seconds: Option<i64>, context: &AgentContext) -> Moment {
+        let spec = self.pod.spec.as_ref();
+        let own = spec.and_then(|spec| spec.termination_grace_period_seconds);
+        let grace_seconds = grace_seconds.or(own).unwrap_or_default();
+        context.ports.clock.moment().plus(kill_timeout(grace_seconds))
     }
 }
 

@@ -95,9 +95,9 @@ impl From<&AgentPorts> for SourcePorts {
             clock: Arc::clone(&ports.clock),
             files: Arc::clone(&ports.file_reader),
             http: Arc::clone(&ports.http),
-            api: ports.api.clone(),
+            api: ports.api.pods.clone(),
             node: ports.node.object.clone(),
-            reporter: Arc::clone(&ports.reporter),
+            reporter: Arc::clone(&ports.api.reporter),
         }
     }
 }

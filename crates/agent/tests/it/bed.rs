@@ -12,13 +12,12 @@ use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodStatus};
 use prometheus::Registry;
 use rubelet_agent::settings::HttpSource;
-use rubelet_agent::{AgentHandle, AgentMetrics, AgentPorts, AgentSettings, NodeNow};
+use rubelet_agent::{AgentHandle, AgentMetrics, AgentPorts, AgentSettings, ApiPorts, NodeNow};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_model::explanation::{NodeExplanation, PodExplanation, WaitExplanation};
-use rubelet_ports::api::PodReader;
 use rubelet_ports::{
     Clock, EventRecorder, FileError, MemoryKills, NoPodCgroups, NoReporter, NodeEvent, NodeEventRecorder,
-    PodCgroups, PodEvent, PodObjects, PodReporter, PodView,
+    PodCgroups, PodEvent, PodView,
 };
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_sim::api::{SimApi, SimObjects};
@@ -42,13 +41,6 @@ pub(crate) const IMAGE: &str = "registry.test/app:1";
 
 /// Long enough for everything that should happen by itself and at once.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
-
-/// What a node has of a cluster, and where its reports go.
-type ClusterPorts = (
-    Option<Arc<dyn PodReader>>,
-    Option<Arc<dyn PodObjects>>,
-    Arc<dyn PodReporter>,
-);
 
 /// An event with its pod's name.
 type Recorded = (String, PodEvent);
@@ -232,16 +224,22 @@ impl Bed {
         self.cluster().api.clone()
     }
 
-    fn cluster_ports(&self, life: &Life) -> ClusterPorts {
+    fn cluster_ports(&self, life: &Life) -> ApiPorts {
         let Some(cluster) = &self.cluster else {
-            return (None, None, Arc::new(NoReporter));
+            return ApiPorts {
+                pods: None,
+                objects: None,
+                reporter: Arc::new(NoReporter),
+            };
         };
-        let reader: Arc<dyn PodReader> = Arc::new(cluster.api.clone());
         let reporter = cluster
             .api
             .reporter(Arc::new(life.clone()), cluster.node.subscribe());
-        let objects: Arc<dyn PodObjects> = Arc::new(cluster.objects.clone());
-        (Some(reader), Some(objects), Arc::new(reporter))
+        ApiPorts {
+            pods: Some(Arc::new(cluster.api.clone())),
+            objects: Some(Arc::new(cluster.objects.clone())),
+            reporter: Arc::new(reporter),
+        }
     }
 
     pub(crate) fn start(&mut self) {
@@ -270,7 +268,7 @@ impl Bed {
                 events: events.clone(),
             },
         );
-        let (api, objects, reporter) = self.cluster_ports(&life);
+        let api = self.cluster_ports(&life);
         let registry = Registry::new();
         let ports = AgentPorts {
             clock,
@@ -290,8 +288,6 @@ impl Bed {
             cgroups: self.cgroups.clone(),
             memory_kills: self.memory_kills.clone(),
             api,
-            objects,
-            reporter,
             node: self.node.clone(),
             metrics: Arc::new(AgentMetrics::register(&registry).unwrap()),
         };

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{EphemeralContainer, Node, Pod, Toleration};
-use rubelet_agent::NodeNow;
+use rubelet_agent::{ApiPorts, NodeNow};
 use rubelet_config::FeatureGates;
 use rubelet_model::pod::{CONFIG_ANNOTATION_PREFIX, is_mirror_pod};
-use rubelet_ports::api::PodReader;
-use rubelet_ports::{NoReporter, PodReporter};
+use rubelet_ports::NoReporter;
 use tokio::sync::watch;
 
 use super::{Check, Due, PROMPT_LIMIT, World};
@@ -18,14 +17,16 @@ use crate::executor::Life;
 use crate::node;
 use crate::scenario::{ApiAction, PodShape};
 
-/// The source of pods, the node as admission sees it, and where reports go.
-type ApiPorts = (Option<Arc<dyn PodReader>>, NodeNow, Arc<dyn PodReporter>);
-
 impl World {
     /// The API server as this life of rubelet sees it, and what it reports through.
-    pub(super) fn api_ports(&self, life: &Life) -> ApiPorts {
+    pub(super) fn api_ports(&self, life: &Life) -> (ApiPorts, NodeNow) {
         let Some(api) = &self.api else {
-            return (None, NodeNow::standalone(), Arc::new(NoReporter));
+            let api = ApiPorts {
+                pods: None,
+                objects: None,
+                reporter: Arc::new(NoReporter),
+            };
+            return (api, NodeNow::standalone());
         };
         let node = NodeNow {
             object: watch::channel(Some(Arc::new(known_node()))).1,
@@ -33,7 +34,12 @@ impl World {
             ..NodeNow::standalone()
         };
         let reporter = api.reporter(Arc::new(life.clone()), node.object.clone());
-        (Some(Arc::new(api.clone())), node, Arc::new(reporter))
+        let api = ApiPorts {
+            pods: Some(Arc::new(api.clone())),
+            objects: None,
+            reporter: Arc::new(reporter),
+        };
+        (api, node)
     }
 
     pub(super) fn act_on_api(&mut self, action: ApiAction) {

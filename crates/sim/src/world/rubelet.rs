@@ -75,7 +75,7 @@ impl World {
                 events: events.clone(),
             },
         ));
-        let (api, node_now, reporter) = self.api_ports(&life);
+        let (api, node_now) = self.api_ports(&life);
         let ports = AgentPorts {
             clock,
             spawner: Arc::new(life.clone()),
@@ -94,8 +94,6 @@ impl World {
             cgroups,
             memory_kills: Arc::new(NoMemoryKills),
             api,
-            objects: None,
-            reporter,
             node: node_now,
             metrics: Arc::new(node::registered(&registry, AgentMetrics::register)),
         };
