@@ -177,8 +177,8 @@ async fn reported(node: &KubeadmNode<'_>) -> Result<BTreeMap<String, Value>> {
         let of_pod = events
             .iter()
             .filter(|event| event.involved_object.uid.as_deref() == Some(pod.uid()));
-        // A machine under load may miss a probe. Upstream has no record of the resources of containers that it did not start, and tells that it
-        // has applied them, without any change.
+        // A machine under load may miss a probe. Upstream has no record of the resources of containers that it did not start: it tells that it
+        // applies them, and that it has, without any change.
         let mut notes: Vec<String> = of_pod
             .filter(|event| !matches!(event.reason.as_deref(), Some("Unhealthy" | "ResizeCompleted")))
             .map(|event| {
@@ -191,6 +191,9 @@ async fn reported(node: &KubeadmNode<'_>) -> Result<BTreeMap<String, Value>> {
         // Upstream reads both from cgroups, and reports there what the kernel shows for no limit at all.
         status.resources = None;
         status.allocated_resources = None;
+        if let Some(conditions) = &mut status.conditions {
+            conditions.retain(|condition| condition.type_ != "PodResizeInProgress");
+        }
         let name = pod.metadata.name.unwrap_or_default();
         reported.insert(name, json!({ "status": status, "events": notes }));
     }
