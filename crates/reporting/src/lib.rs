@@ -9,11 +9,12 @@
 
 mod api_pods;
 mod backoff;
+mod entry;
 pub mod events;
 mod figures;
+mod job;
 mod mirror;
 mod outage;
-mod outcome;
 mod queue;
 mod table;
 mod writer;
@@ -102,8 +103,7 @@ impl Reporter {
     /// How many pods something is remembered of.
     #[must_use]
     pub fn known_pods(&self) -> usize {
-        let table = self.shared.table();
-        table.entries.len().max(table.mirrors.len())
+        self.shared.table().len()
     }
 }
 

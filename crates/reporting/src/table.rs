@@ -13,17 +13,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use rubelet_lifecycle::deliberate::{Bug, is_on};
-use rubelet_lifecycle::status::may_be_deleted;
-use rubelet_lifecycle::status_patch::is_urgent;
 use rubelet_model::observation::PodUid;
 use rubelet_model::pod::{PodName, is_mirror_pod, is_static_pod, uid_of, uid_text};
-use rubelet_ports::api::Change;
+use rubelet_ports::api::{ApiError, ApiErrorKind, Change};
 use rubelet_ports::{Moment, PodReport};
 
 use crate::api_pods::ApiPods;
-use crate::backoff::{Backoff, Pace};
+use crate::entry::{Entry, MirrorState};
+use crate::figures::count;
+use crate::job::{Job, Look, Outcome, Scene, Work};
 use crate::mirror;
 use crate::outage::Outage;
 use crate::queue::{Key, Queue, Urgency};
@@ -31,80 +31,13 @@ use crate::queue::{Key, Queue, Urgency};
 /// How many calls are under way at once.
 pub(crate) const MAX_CALLS: usize = 10;
 
-/// A status that the API server has, or that did not have to be sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Delivered {
-    /// The API object: of a static pod its mirror.
-    pub(crate) uid: String,
-    pub(crate) version: u64,
-}
-
-/// The newest report of a pod.
-pub(crate) struct Entry {
-    pub(crate) name: PodName,
-    /// Which of two static pods of one name counts: the elder, until nothing of it is left. The other one does not run before.
-    born: u64,
-    pub(crate) report: PodReport,
-    pub(crate) version: u64,
-    pub(crate) delivered: Option<Delivered>,
-    /// Since when there is something that was not delivered.
-    pub(crate) waiting_since: Option<Moment>,
-    /// The API server's pod changed: its status may be overwritten.
-    pub(crate) must_look: bool,
-    pub(crate) backoff: Option<Backoff>,
-    pub(crate) pace: Pace,
-}
-
-/// What is known of the making of a mirror.
-#[derive(Default)]
-pub(crate) struct MirrorState {
-    pub(crate) backoff: Option<Backoff>,
-    pub(crate) pace: Pace,
-}
-
-/// A call to be made.
-#[derive(Clone, Debug)]
-pub(crate) enum Work {
-    Status {
-        target: Arc<Pod>,
-        status: Arc<PodStatus>,
-        version: u64,
-        /// It was delivered before: only what was overwritten is sent.
-        is_repeat: bool,
-    },
-    /// The end of a pod that is being deleted.
-    Delete {
-        target: Arc<Pod>,
-    },
-    CreateMirror {
-        mirror: Arc<Pod>,
-    },
-    DeleteMirror {
-        target: Arc<Pod>,
-    },
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Job {
-    pub(crate) key: Key,
-    pub(crate) name: PodName,
-    pub(crate) work: Work,
-}
-
-/// What a key needs.
-enum Look {
-    Nothing,
-    Later(Moment),
-    Now(PodName, Work),
-}
-
 #[derive(Default)]
 pub(crate) struct Table {
-    pub(crate) api: ApiPods,
-    pub(crate) entries: BTreeMap<PodUid, Entry>,
-    pub(crate) mirrors: BTreeMap<PodName, MirrorState>,
-    pub(crate) queue: Queue,
-    pub(crate) outage: Outage,
+    api: ApiPods,
+    entries: BTreeMap<PodUid, Entry>,
+    mirrors: BTreeMap<PodName, MirrorState>,
+    queue: Queue,
+    outage: Outage,
     /// Static pods by name, the eldest first.
     statics: BTreeMap<PodName, BTreeMap<u64, PodUid>>,
     node: Option<Arc<Node>>,
@@ -113,6 +46,11 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// How many pods and names of mirrors are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len().max(self.mirrors.len())
+    }
+
     pub(crate) fn report(&mut self, report: PodReport, now: Moment) {
         let uid = uid_of(&report.pod);
         let Some(entry) = self.entries.get_mut(&uid) else {
@@ -126,44 +64,18 @@ impl Table {
             }
             self.queue.push(Key::Mirror(entry.name.clone()), Urgency::Usual);
         }
-        if !says_something(&report) {
-            // The pod is made known again; its last status still holds.
-            entry.report.pod = report.pod;
-            return;
+        if entry.update(report, now) {
+            self.push_status(&uid);
         }
-        let is_same = entry.report.is_finished == report.is_finished && entry.report.status == report.status;
-        entry.report = report;
-        if is_same {
-            return;
-        }
-        entry.version += 1;
-        entry.waiting_since.get_or_insert(now);
-        if let Some(backoff) = &mut entry.backoff
-            && backoff.ends_with_news
-        {
-            backoff.until = now;
-        }
-        self.push_status(&uid);
     }
 
     fn add(&mut self, uid: &PodUid, report: PodReport, now: Moment) {
         self.last_born += 1;
-        let name = PodName::of(&report.pod);
-        let entry = Entry {
-            name: name.clone(),
-            born: self.last_born,
-            version: 1,
-            delivered: None,
-            waiting_since: says_something(&report).then_some(now),
-            report,
-            must_look: false,
-            backoff: None,
-            pace: Pace::default(),
-        };
-        if is_static_pod(&entry.report.pod) {
-            let of_name = self.statics.entry(name.clone()).or_default();
+        let entry = Entry::new(report, self.last_born, now);
+        if entry.is_static() {
+            let of_name = self.statics.entry(entry.name.clone()).or_default();
             of_name.insert(entry.born, uid.clone());
-            self.queue.push(Key::Mirror(name), Urgency::Urgent);
+            self.queue.push(Key::Mirror(entry.name.clone()), Urgency::Urgent);
         }
         self.entries.insert(uid.clone(), entry);
         self.push_status(uid);
@@ -202,7 +114,7 @@ impl Table {
     }
 
     /// Looks again at everything that depends on the API server's pod of this name.
-    pub(crate) fn api_pod_changed(&mut self, name: &PodName) {
+    fn api_pod_changed(&mut self, name: &PodName) {
         if let Some(state) = self.mirrors.get_mut(name) {
             // The object changed, so the last failure does not apply any more. The rate limit still does.
             state.backoff = None;
@@ -242,24 +154,12 @@ impl Table {
         }
     }
 
-    /// Puts a pod's status in line, where others wait for it in front.
-    pub(crate) fn push_status(&mut self, uid: &PodUid) {
+    /// Queues a pod's status.
+    fn push_status(&mut self, uid: &PodUid) {
         let Some(entry) = self.entries.get(uid) else {
             return;
         };
-        let urgency = match self.target(uid, entry).filter(|_| says_something(&entry.report)) {
-            Some(target) => {
-                let nothing = PodStatus::default();
-                let api = target.status.as_ref().unwrap_or(&nothing);
-                let is_deletion = entry.report.is_finished && target.metadata.deletion_timestamp.is_some();
-                if is_deletion || is_urgent(api, &entry.report.status) {
-                    Urgency::Urgent
-                } else {
-                    Urgency::Usual
-                }
-            }
-            None => Urgency::Usual,
-        };
+        let urgency = entry.urgency(self.target(uid, entry).map(AsRef::as_ref));
         self.queue.push(Key::Status(uid.clone()), urgency);
     }
 
@@ -276,7 +176,7 @@ impl Table {
     /// The API object that an entry's status belongs to.
     fn target(&self, uid: &PodUid, entry: &Entry) -> Option<&Arc<Pod>> {
         let pod = self.api.get(&entry.name)?;
-        let is_it = if is_static_pod(&entry.report.pod) {
+        let is_it = if entry.is_static() {
             self.static_of(&entry.name) == Some(uid) && self.is_right(pod, entry)
         } else {
             uid_of(pod) == *uid && !is_mirror_pod(pod)
@@ -286,9 +186,8 @@ impl Table {
 
     /// How many pods the API server has that it does not know the newest state of.
     pub(crate) fn undelivered(&self) -> usize {
-        let waits = |(uid, entry): &(&PodUid, &Entry)| {
-            entry.waiting_since.is_some() && self.target(uid, entry).is_some()
-        };
+        let waits =
+            |(uid, entry): &(&PodUid, &Entry)| entry.is_waiting() && self.target(uid, entry).is_some();
         self.entries.iter().filter(waits).count()
     }
 
@@ -342,52 +241,13 @@ impl Table {
 
     fn look(&self, key: &Key, now: Moment) -> Look {
         match key {
-            Key::Status(uid) => self.look_at_status(uid, now),
+            Key::Status(uid) => {
+                let entry = self.entries.get(uid);
+                let target = entry.and_then(|entry| Some((entry, self.target(uid, entry)?)));
+                target.map_or(Look::Nothing, |(entry, target)| entry.look(target, now))
+            }
             Key::Mirror(name) => self.look_at_mirror(name, now),
         }
-    }
-
-    fn look_at_status(&self, uid: &PodUid, now: Moment) -> Look {
-        let Some(entry) = self.entries.get(uid) else {
-            return Look::Nothing;
-        };
-        let Some(target) = self.target(uid, entry) else {
-            return Look::Nothing;
-        };
-        if entry.report.status.phase.is_none() {
-            // The pod is only known to be desired: its mirror's status stays.
-            return Look::Nothing;
-        }
-        let delivered = entry.delivered.as_ref();
-        let is_repeat =
-            delivered.is_some_and(|last| last.uid == uid_text(target) && last.version == entry.version);
-        let is_end = is_repeat && may_end(target, entry.report.is_finished);
-        if is_repeat && !is_end && !entry.must_look {
-            return Look::Nothing;
-        }
-        if let Some(backoff) = &entry.backoff
-            && now < backoff.until
-        {
-            return Look::Later(backoff.until);
-        }
-        if is_repeat
-            && !is_end
-            && let Some(at) = entry.pace.ready_at(now)
-        {
-            return Look::Later(at);
-        }
-        let target = Arc::clone(target);
-        let work = if is_end {
-            Work::Delete { target }
-        } else {
-            Work::Status {
-                target,
-                status: Arc::clone(&entry.report.status),
-                version: entry.version,
-                is_repeat,
-            }
-        };
-        Look::Now(entry.name.clone(), work)
     }
 
     fn look_at_mirror(&self, name: &PodName, now: Moment) -> Look {
@@ -414,33 +274,130 @@ impl Table {
                 Some(_) | None => return Look::Nothing,
             },
         };
-        if let Some(state) = self.mirrors.get(name) {
-            if let Some(backoff) = &state.backoff
-                && now < backoff.until
-            {
-                return Look::Later(backoff.until);
-            }
-            if let Some(at) = state.pace.ready_at(now) {
-                return Look::Later(at);
+        match self.mirrors.get(name).and_then(|state| state.ready_at(now)) {
+            Some(at) => Look::Later(at),
+            None => Look::Now(name.clone(), work),
+        }
+    }
+
+    /// Takes the answer to a call. In any case the key is queued again: the next look at it decides whether something is left to do.
+    pub(crate) fn finish(&mut self, job: &Job, outcome: Outcome, scene: &Scene<'_>) {
+        self.queue.end(&job.key);
+        match outcome {
+            Outcome::Failed(error) => self.failed(job, &error, scene),
+            Outcome::Same | Outcome::Patched { .. } | Outcome::Created(_) | Outcome::Deleted => {
+                if !matches!(outcome, Outcome::Same) {
+                    self.outage.ended(scene.now);
+                }
+                self.succeeded(job, outcome, scene);
             }
         }
-        Look::Now(name.clone(), work)
+        match &job.key {
+            Key::Status(uid) => self.push_status(uid),
+            Key::Mirror(_) => self.queue.push(job.key.clone(), Urgency::Urgent),
+        }
     }
-}
 
-/// Whether the API object may go. Of one that cannot be decoded the status cannot be seen; the end was delivered all the same.
-fn may_end(target: &Pod, is_finished: bool) -> bool {
-    let is_unreadable = target.spec.is_none();
-    let is_deleted = target.metadata.deletion_timestamp.is_some();
-    may_be_deleted(target, is_finished)
-        || (is_unreadable && is_deleted && is_finished && !is_mirror_pod(target))
-}
+    fn succeeded(&mut self, job: &Job, outcome: Outcome, scene: &Scene<'_>) {
+        let (now, counters) = (scene.now, scene.counters);
+        let was_sent = matches!(outcome, Outcome::Patched { .. });
+        match outcome {
+            Outcome::Patched { pod, is_overwritten } => {
+                count(&counters.statuses_sent);
+                self.api.answered(*pod, now);
+                if is_overwritten {
+                    self.look_again(job);
+                }
+            }
+            Outcome::Created(pod) => {
+                count(&counters.mirrors_created);
+                tracing::info!(pod = %job.name, "Created the mirror of a static pod");
+                self.api.created(*pod, now);
+                self.api_pod_changed(&job.name);
+            }
+            Outcome::Same => count(&counters.statuses_unchanged),
+            Outcome::Deleted | Outcome::Failed(_) => {}
+        }
+        match &job.work {
+            Work::Status {
+                target,
+                version,
+                is_repeat,
+                ..
+            } => {
+                if let Key::Status(uid) = &job.key
+                    && let Some(entry) = self.entries.get_mut(uid)
+                {
+                    if let Some(delay) = entry.delivered(target, *version, now) {
+                        counters.delivered_after(delay);
+                    }
+                    if *is_repeat && was_sent {
+                        entry.repeated(now);
+                    }
+                }
+            }
+            Work::Delete { target } => {
+                count(&counters.pods_deleted);
+                tracing::info!(pod = %job.name, uid = uid_text(target), "Removed a pod from the API that has ended");
+                self.api.gone(&job.name, uid_text(target));
+            }
+            Work::DeleteMirror { target } => {
+                count(&counters.mirrors_deleted);
+                tracing::info!(pod = %job.name, uid = uid_text(target), "Deleted a mirror that is not right");
+                self.api.gone(&job.name, uid_text(target));
+                self.mirror(&job.name).called(None, now);
+            }
+            Work::CreateMirror { .. } => self.mirror(&job.name).called(None, now),
+        }
+    }
 
-/// A status without a phase only makes the pod known: it is not synced yet.
-fn says_something(report: &PodReport) -> bool {
-    report
-        .status
-        .phase
-        .as_deref()
-        .is_some_and(|phase| !phase.is_empty())
+    fn mirror(&mut self, name: &PodName) -> &mut MirrorState {
+        self.mirrors.entry(name.clone()).or_default()
+    }
+
+    fn failed(&mut self, job: &Job, error: &ApiError, scene: &Scene<'_>) {
+        let counter = match &job.key {
+            Key::Status(_) => &scene.counters.status_failures,
+            Key::Mirror(_) => &scene.counters.mirror_failures,
+        };
+        count(counter);
+        self.look_again(job);
+        if Outage::explains(error.kind) {
+            self.outage.failed(error, scene.now, scene.chance);
+            return;
+        }
+        if error.kind != ApiErrorKind::DeadlineExceeded {
+            self.outage.ended(scene.now);
+        }
+        if let Some(target) = job.absent_target(error) {
+            tracing::debug!(pod = %job.name, uid = uid_text(target), %error, "The pod is not in the API any more");
+            self.api.gone(&job.name, uid_text(target));
+            self.queue.push(Key::Mirror(job.name.clone()), Urgency::Urgent);
+            return;
+        }
+        match &job.key {
+            Key::Status(uid) => {
+                let entry = self.entries.get_mut(uid);
+                let before = entry.as_ref().and_then(|entry| entry.backoff.as_ref());
+                let backoff = job.backoff(error, before, scene);
+                if let Some(entry) = entry {
+                    entry.backoff = Some(backoff);
+                }
+            }
+            Key::Mirror(name) => {
+                let state = self.mirror(name);
+                let backoff = job.backoff(error, state.backoff.as_ref(), scene);
+                state.called(Some(backoff), scene.now);
+            }
+        }
+    }
+
+    /// Compares the status with the API server's once more.
+    fn look_again(&mut self, job: &Job) {
+        if let Key::Status(uid) = &job.key
+            && let Some(entry) = self.entries.get_mut(uid)
+        {
+            entry.must_look = true;
+        }
+    }
 }

@@ -18,8 +18,7 @@ use rubelet_ports::within;
 use tokio::sync::watch;
 
 use crate::Shared;
-use crate::outcome::{Outcome, Scene};
-use crate::table::{Job, Work};
+use crate::job::{Job, Outcome, Scene, Work};
 
 /// What one call may take. A healthy server answers within a second.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
