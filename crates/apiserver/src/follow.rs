@@ -18,40 +18,33 @@
 //! is `Broken`; the watch is opened from the same version as soon as the server answers, and the set is listed only when the server
 //! has dropped that version (410). A pause ends early when any other request of this client gets an answer again.
 //!
-//! Where the server can, a set is listed by the watch itself ("streaming list", in `initial`): one request instead of two, and none that
+//! Where the server can, a set is listed by the watch itself ("streaming list"): one request instead of two, and none that
 //! waits for the rate limit.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::stream;
-use http::Request;
 use hyper::body::Incoming;
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rubelet_ports::api::{ApiError, ApiErrorKind, Change, Changes};
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::call::{Core, too_late};
-use crate::decode;
-use crate::failure::{decode_words, from_watch_error, leaves_connection_alone};
+use crate::failure::leaves_connection_alone;
 use crate::watch_lines::{LineError, WatchLines};
 use crate::watch_pool::Seat;
 
-mod initial;
-mod known;
 mod pace;
+mod replica;
+mod requests;
 mod wire;
 
-use initial::StreamError;
-use known::Known;
-use wire::{Line, Page};
-
-const PAGE_OBJECTS: u32 = 500;
+use replica::{Event, Objects, Replica};
+use requests::History;
+use wire::Page;
 
 /// A watch that the server does not end is ended by us this much later.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
@@ -61,12 +54,6 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// A watch that ends sooner without having delivered anything counts as failed.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
-
-/// The annotation of the bookmark behind the initial events of a watch.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-
-/// So many objects that cannot be decoded are named in the log.
-const MAX_NAMED: usize = 64;
 
 /// A set of objects.
 #[derive(Default)]
@@ -100,13 +87,11 @@ pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes
         is_streamed: followed.is_streamed,
         followed,
         path: 0,
-        history: History::Unknown,
         state: State::List,
         failures: 0,
         is_broken: false,
         is_absence_told: false,
-        named: BTreeSet::new(),
-        known: Known::none(),
+        replica: Replica::empty(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let change = follower.next().await;
@@ -119,7 +104,6 @@ struct Follower<T> {
     followed: Followed,
     /// Which of the paths the server has.
     path: usize,
-    history: History,
     state: State,
     failures: u32,
     /// The last change that was delivered is [`Change::Broken`].
@@ -127,19 +111,7 @@ struct Follower<T> {
     is_absence_told: bool,
     /// The next list is tried as a stream.
     is_streamed: bool,
-    /// Objects that cannot be decoded and have been named in the log.
-    named: BTreeSet<String>,
-    known: Known<T>,
-}
-
-/// From where a list may come.
-enum History {
-    /// We know nothing yet: whatever the server has at hand.
-    Unknown,
-    /// Nothing older than what we told already.
-    At(String),
-    /// What we know is of no use to the server.
-    Lost,
+    replica: Replica<T>,
 }
 
 enum State {
@@ -167,13 +139,10 @@ struct Watch {
     seat: Seat,
 }
 
-enum Event<T> {
-    Changed(Change<T>),
-    /// Everything before this is the whole set at this version.
-    Listed(String),
-    Nothing,
-    Ended,
-    Gone,
+/// Why a watch did not give the whole set.
+enum StreamError {
+    Unsupported,
+    Failed(ApiError),
 }
 
 impl<T: Object> Follower<T> {
@@ -255,7 +224,7 @@ impl<T: Object> Follower<T> {
             match self.list_by_watch().await {
                 Ok(watch) => {
                     self.state = State::Watching(Box::new(watch));
-                    return Some(Change::All(self.known.objects()));
+                    return Some(Change::All(self.replica.objects()));
                 }
                 Err(StreamError::Failed(error)) => return Some(self.list_failed(error)),
                 Err(StreamError::Unsupported) => {}
@@ -277,7 +246,7 @@ impl<T: Object> Follower<T> {
                 Some(Change::All(objects))
             }
             Err(error) if error.kind == ApiErrorKind::NotFound && self.followed.may_be_unserved => {
-                self.known.replace(&[]);
+                self.replica.clear();
                 self.state = State::Pause(Pause {
                     until: Instant::now() + pace::not_served_pause(),
                     is_for_list: true,
@@ -291,9 +260,9 @@ impl<T: Object> Follower<T> {
     }
 
     fn list_failed(&mut self, error: ApiError) -> Change<T> {
-        if matches!(self.history, History::At(_)) {
+        if matches!(self.replica.history, History::At(_)) {
             // The version may be one that this server never had, after a restore of its database.
-            self.history = History::Lost;
+            self.replica.history = History::Lost;
         }
         self.broken(error, true)
     }
@@ -303,7 +272,9 @@ impl<T: Object> Follower<T> {
         let mut objects = Vec::new();
         let mut next_page: Option<String> = None;
         loop {
-            let request = self.list_request(path, next_page.as_deref());
+            let request = self
+                .followed
+                .list_request(path, &self.replica.history, next_page.as_deref());
             let request = request.map_err(kube_core::request::Error::BuildRequest);
             let body = self
                 .core
@@ -311,74 +282,21 @@ impl<T: Object> Follower<T> {
                 .await
                 .inspect_err(|error| {
                     if error.kind == ApiErrorKind::Gone {
-                        self.history = History::Lost;
+                        self.replica.history = History::Lost;
                     }
                 })?;
             let page = Page::read(&body, T::KIND)
                 .map_err(|message| ApiError::new(operation.clone(), ApiErrorKind::Malformed, message))?;
             for item in page.items.unwrap_or_default() {
-                objects.extend(self.read(path, &item));
+                objects.extend(self.replica.read(&self.followed, path, &item));
             }
             next_page = page.metadata.r#continue.filter(|token| !token.is_empty());
             if next_page.is_none() {
                 let version = page.metadata.resource_version.unwrap_or_default();
-                self.history = History::At(version);
-                self.known.replace(&objects);
+                self.replica.replace(Objects::new(&objects), version);
                 return Ok(objects);
             }
         }
-    }
-
-    fn list_request(&self, path: usize, next_page: Option<&str>) -> Result<Request<Vec<u8>>, http::Error> {
-        let page = PAGE_OBJECTS.to_string();
-        match (next_page, &self.history) {
-            (Some(token), _) => self.request(path, &[("limit", &page), ("continue", token)]),
-            (None, History::Unknown) => {
-                let pairs = [("limit", page.as_str()), ("resourceVersion", "0")];
-                self.request(path, &pairs)
-            }
-            (None, History::At(version)) => {
-                let pairs = [
-                    ("resourceVersion", version.as_str()),
-                    ("resourceVersionMatch", "NotOlderThan"),
-                ];
-                self.request(path, &pairs)
-            }
-            (None, History::Lost) => self.request(path, &[("limit", &page)]),
-        }
-    }
-
-    fn watch_request(&self, seconds: u64, lists: bool) -> Result<Request<Vec<u8>>, http::Error> {
-        let version = match &self.history {
-            History::At(version) => version,
-            History::Unknown if lists => "0",
-            History::Unknown | History::Lost => "",
-        };
-        let seconds = seconds.to_string();
-        let mut pairs = vec![
-            ("watch", "true"),
-            ("allowWatchBookmarks", "true"),
-            ("timeoutSeconds", &seconds),
-            ("resourceVersion", version),
-        ];
-        if lists {
-            pairs.extend([
-                ("sendInitialEvents", "true"),
-                ("resourceVersionMatch", "NotOlderThan"),
-            ]);
-        }
-        self.request(self.path, &pairs)
-    }
-
-    fn request(&self, path: usize, pairs: &[(&str, &str)]) -> Result<Request<Vec<u8>>, http::Error> {
-        let url = format!("{}?", self.followed.paths[path]);
-        let start = url.len();
-        let mut query = form_urlencoded::Serializer::for_suffix(url, start);
-        if let Some(selector) = &self.followed.field_selector {
-            query.append_pair("fieldSelector", selector);
-        }
-        query.extend_pairs(pairs);
-        Request::get(query.finish()).body(Vec::new())
     }
 
     /// `lists`: the watch begins with the whole set.
@@ -386,7 +304,8 @@ impl<T: Object> Follower<T> {
         let operation = format!("watch {}", self.followed.what);
         let seconds = pace::watch_seconds();
         let request = self
-            .watch_request(seconds, lists)
+            .followed
+            .watch_request(self.path, &self.replica.history, seconds, lists)
             .map_err(|error| ApiError::new(operation.clone(), ApiErrorKind::Invalid, error.to_string()))?;
         let seat = self.core.watches.seat();
         let life = seat.channel().life();
@@ -434,7 +353,7 @@ impl<T: Object> Follower<T> {
                 return Event::Ended;
             }
         };
-        let event = self.event(&line);
+        let event = self.replica.apply(&self.followed, self.path, &line);
         if !matches!(event, Event::Ended | Event::Gone) {
             watch.has_delivered = true;
             self.failures = 0;
@@ -442,122 +361,75 @@ impl<T: Object> Follower<T> {
         event
     }
 
-    fn event(&mut self, line: &Bytes) -> Event<T> {
-        let line: Line<'_> = match serde_json::from_slice(line) {
-            Ok(line) => line,
-            Err(error) => {
-                let problem = decode_words(&error);
-                tracing::warn!(
-                    what = self.followed.what,
-                    problem,
-                    "a line of the watch is no event; listing again"
-                );
-                return Event::Gone;
+    /// Lists the set by a watch that begins with it: an event for each object, then a bookmark that ends the list. The watch goes on
+    /// behind the bookmark. A server without streaming lists refuses the request or never sends the bookmark.
+    async fn list_by_watch(&mut self) -> Result<Watch, StreamError> {
+        let mut watch = match self.open(true).await {
+            Ok(watch) => watch,
+            Err(error) if error.kind == ApiErrorKind::Invalid => {
+                self.core.note_no_streams(&error);
+                return Err(StreamError::Unsupported);
             }
+            Err(error) => return Err(StreamError::Failed(error)),
         };
-        let is_deletion = match line.r#type.as_str() {
-            "ADDED" | "MODIFIED" => false,
-            "DELETED" => true,
-            "BOOKMARK" => {
-                let metadata = decode::metadata(line.object.get().as_bytes());
-                let version = metadata.resource_version.unwrap_or_default();
-                let annotations = metadata.annotations.unwrap_or_default();
-                if annotations
-                    .get(INITIAL_EVENTS_END)
-                    .is_some_and(|end| end == "true")
-                {
-                    return Event::Listed(version);
+        let mut listed = Objects::new(&[]);
+        loop {
+            let Some(event) = self.initial_event(&mut watch).await? else {
+                tracing::debug!(what = self.followed.what, "no end of the initial events; listing");
+                self.is_streamed = false;
+                return Err(StreamError::Unsupported);
+            };
+            match event {
+                Event::Changed(Change::Applied(object)) => listed.put(&object),
+                Event::Changed(Change::Deleted(object)) => listed.remove(&object),
+                Event::Changed(Change::All(_) | Change::Broken(_) | Change::Resumed) | Event::Nothing => {}
+                Event::Listed(version) => {
+                    self.replica.replace(listed, version);
+                    watch.has_delivered = true;
+                    self.failures = 0;
+                    return Ok(watch);
                 }
-                if self.is_behind(&version) {
-                    tracing::warn!(
-                        what = self.followed.what,
-                        "the server is older than what it gave before; listing again"
-                    );
-                    return Event::Gone;
+                Event::Ended => {
+                    return Err(self.stream_failed(
+                        ApiErrorKind::ServerFailed,
+                        "the watch ended before the whole set came",
+                    ));
                 }
-                self.seen(&version);
-                return Event::Nothing;
+                Event::Gone => {
+                    self.replica.history = History::Lost;
+                    return Err(self.stream_failed(ApiErrorKind::Gone, "the server forgot this version"));
+                }
             }
-            "ERROR" => {
-                let (kind, message) = from_watch_error(line.object.get().as_bytes());
-                tracing::debug!(what = self.followed.what, message, "the server ended a watch");
-                return match kind {
-                    ApiErrorKind::Gone => Event::Gone,
-                    _ => Event::Ended,
-                };
+        }
+    }
+
+    /// The next event; `None` when none comes in time.
+    async fn initial_event(&mut self, watch: &mut Watch) -> Result<Option<Event<T>>, StreamError> {
+        let limit = self.core.calls.timeout;
+        match tokio::time::timeout(limit, watch.lines.next()).await {
+            Ok(Ok(Some(line))) => Ok(Some(self.replica.apply(&self.followed, self.path, &line))),
+            Ok(Ok(None)) => Ok(Some(Event::Ended)),
+            Ok(Err(LineError::Broken(error))) => {
+                let operation = format!("watch {}", self.followed.what);
+                Err(StreamError::Failed(self.core.broken(&operation, &error)))
             }
-            other => {
-                tracing::warn!(
-                    what = self.followed.what,
-                    r#type = other,
-                    "an unknown event of a watch"
-                );
-                return Event::Nothing;
+            Ok(Err(LineError::TooLong)) => {
+                Err(self.stream_failed(ApiErrorKind::Malformed, "a line of the watch is too long"))
             }
-        };
-        let Some(object) = self.read(self.path, line.object) else {
-            return Event::Nothing;
-        };
-        self.seen(object.metadata().resource_version.as_deref().unwrap_or_default());
-        if is_deletion {
-            self.known.remove(&object);
-            return Event::Changed(Change::Deleted(object));
-        }
-        self.known.put(&object);
-        Event::Changed(Change::Applied(object))
-    }
-
-    /// One object that cannot be decoded must not hide the others, nor its own deletion: it keeps the content that was decoded last
-    /// and has the metadata of now. The log names it once.
-    fn read(&mut self, path: usize, raw: &RawValue) -> Option<Arc<T>> {
-        let text = raw.get().as_bytes();
-        let decoded = match path {
-            0 => decode::object::<T>(text),
-            _ => decode::older_object::<T>(text, T::API_VERSION),
-        };
-        let error = match decoded {
-            Ok(object) => return Some(Arc::new(object)),
-            Err(error) => error,
-        };
-        let metadata = decode::metadata(text);
-        self.name_unreadable(&metadata, &error);
-        if let Some(mut object) = self.known.get(&metadata) {
-            *Arc::make_mut(&mut object).metadata_mut() = metadata;
-            return Some(object);
-        }
-        self.seen(metadata.resource_version.as_deref().unwrap_or_default());
-        if !self.followed.keeps_unreadable {
-            return None;
-        }
-        decode::without_spec(text).ok().map(Arc::new)
-    }
-
-    fn name_unreadable(&mut self, metadata: &ObjectMeta, error: &serde_json::Error) {
-        let namespace = metadata.namespace.as_deref().unwrap_or_default();
-        let name = metadata.name.as_deref().unwrap_or_default();
-        if self.named.len() < MAX_NAMED && self.named.insert(format!("{namespace}/{name}")) {
-            tracing::error!(
-                kind = T::KIND,
-                namespace,
-                name,
-                problem = decode_words(error),
-                "an object cannot be decoded: only its metadata is followed"
-            );
+            Err(_) => {
+                let operation = format!("watch {}", self.followed.what);
+                tracing::debug!(error = %too_late(&operation, limit), "a streaming list makes no progress");
+                Ok(None)
+            }
         }
     }
 
-    /// Whether a server of now knows less than we do, as after a restore of its database: it would be silent until it has caught up.
-    fn is_behind(&self, version: &str) -> bool {
-        let History::At(known) = &self.history else {
-            return false;
-        };
-        matches!((version.parse::<u64>(), known.parse::<u64>()), (Ok(new), Ok(known)) if new < known)
-    }
-
-    fn seen(&mut self, version: &str) {
-        if !version.is_empty() && matches!(self.history, History::At(_)) {
-            self.history = History::At(version.to_owned());
-        }
+    fn stream_failed(&self, kind: ApiErrorKind, message: &str) -> StreamError {
+        StreamError::Failed(ApiError::new(
+            format!("watch {}", self.followed.what),
+            kind,
+            message,
+        ))
     }
 
     fn resume(&mut self, watch: &Watch) {
@@ -571,7 +443,7 @@ impl<T: Object> Follower<T> {
 
     /// At once, unless this happens again and again.
     fn start_over(&mut self) {
-        self.history = History::Lost;
+        self.replica.history = History::Lost;
         let is_first = self.failures == 0;
         let pause = self.pause(true, None);
         self.state = if is_first { State::List } else { pause };

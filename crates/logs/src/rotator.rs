@@ -5,16 +5,16 @@
 //! compressions at a time, and one of each kind per log. A rotation frees its worker before it asks the runtime to reopen the log,
 //! so that a runtime that does not answer for one container delays no other.
 
-mod finding;
-mod tidying;
+mod discovery;
+mod tracked;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{AbortHandle, Aborted, BoxFuture, FutureExt, abortable};
+use futures_util::future::{Aborted, BoxFuture, FutureExt, abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rubelet_ports::{
     Clock, FileReader, FileWriter, Growth, LogFileReader, LogFileWriter, LogThrottle, RuntimeError, Spawner,
@@ -23,15 +23,17 @@ use rubelet_ports::{
 use tokio::sync::oneshot;
 
 use crate::containers::{LoggedContainers, RunningContainer};
-use crate::rotation::{Log, Rotated, RotationError, Turn, rename_away, reopen, restore_ended};
+use crate::rotation::{
+    Log, Rotated, RotationError, Turn, compress, plan_tidying, rename_away, reopen, restore_ended,
+};
+use discovery::Discovery;
+use tracked::{State, Tracked};
 
 /// More than a runtime has been seen to write to one log. It sets the pace of looks, so that a log has not doubled when it is found
 /// too large.
 const MAX_BYTES_PER_SECOND: u64 = 200_000_000;
 const MIN_PACE: Duration = Duration::from_millis(5);
 const MAX_PACE: Duration = Duration::from_secs(1);
-/// Containers whose log path is requested at a time.
-const QUESTIONS_IN_FLIGHT: usize = 4;
 /// How long a stop waits for rotations that have begun.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 const LINKS_DIR_MODE: u32 = 0o755;
@@ -84,38 +86,6 @@ pub fn start(ports: RotationPorts, settings: RotationSettings) -> RotationHandle
     RotationHandle { stop, ended }
 }
 
-/// What a log is waiting for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// To grow.
-    Watched,
-    /// For a free worker, or for its rotation to end.
-    Due,
-    /// For the next interval, after a failure.
-    Resting,
-}
-
-/// What is being done to the rotated files of a log. Two of these at a time would remove each other's files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Tidying {
-    Nothing,
-    Looking {
-        /// A rotation has happened meanwhile.
-        again: bool,
-    },
-    Compressing(String),
-}
-
-struct Tracked {
-    log: Log,
-    state: State,
-    watch: Option<AbortHandle>,
-    tidying: Tidying,
-    /// Tidied again in the next interval: a file was still written, or something failed.
-    is_untidy: bool,
-    throttle: LogThrottle,
-}
-
 enum Done {
     Restored(Result<(), RuntimeError>),
     Listed(Result<Vec<RunningContainer>, RuntimeError>),
@@ -150,11 +120,7 @@ struct Rotator {
     logs: BTreeMap<String, Tracked>,
     growths: FuturesUnordered<BoxFuture<'static, Result<String, Aborted>>>,
     works: FuturesUnordered<BoxFuture<'static, Done>>,
-    /// Containers whose log is not known yet.
-    unknown: VecDeque<String>,
-    asked: BTreeSet<String>,
-    /// Containers that have links and are not looked at, such as those that have ended.
-    passed_over: BTreeSet<String>,
+    discovery: Discovery,
     due: VecDeque<String>,
     rotating: usize,
     /// Logs that were renamed and that the runtime is asked to reopen.
@@ -163,13 +129,6 @@ struct Rotator {
     tidying: usize,
     /// Whether the logs of containers that ended while rubelet was down have been restored.
     is_restored: bool,
-    is_listing: bool,
-    /// A container may have started since the list under way was requested.
-    list_again: bool,
-    have_links_been_read: bool,
-    is_reading_links: bool,
-    /// The links have changed since they were read.
-    are_links_stale: bool,
     list_throttle: LogThrottle,
 }
 
@@ -181,20 +140,13 @@ impl Rotator {
             logs: BTreeMap::new(),
             growths: FuturesUnordered::new(),
             works: FuturesUnordered::new(),
-            unknown: VecDeque::new(),
-            asked: BTreeSet::new(),
-            passed_over: BTreeSet::new(),
+            discovery: Discovery::default(),
             due: VecDeque::new(),
             rotating: 0,
             reopening: 0,
             untidy: VecDeque::new(),
             tidying: 0,
             is_restored: false,
-            is_listing: false,
-            list_again: false,
-            have_links_been_read: false,
-            is_reading_links: false,
-            are_links_stale: false,
             list_throttle: LogThrottle::default(),
         }
     }
@@ -218,7 +170,7 @@ impl Rotator {
                     }
                 }
                 hint = links.next() => match hint {
-                    Some(Ok(_)) => self.are_links_stale = true,
+                    Some(Ok(_)) => self.discovery.links_changed(),
                     // Watched again in the next interval: the directory may not be there yet.
                     Some(Err(_)) | None => links = futures_util::stream::pending().boxed(),
                 },
@@ -258,8 +210,7 @@ impl Rotator {
             self.works
                 .push(async move { Done::Restored(restore_ended(&ports).await) }.boxed());
         }
-        if std::mem::replace(&mut self.is_listing, true) {
-            self.list_again = true;
+        if !self.discovery.begin_list() {
             return;
         }
         let containers = Arc::clone(&self.ports.containers);
@@ -268,8 +219,7 @@ impl Rotator {
     }
 
     fn begin_works(&mut self) {
-        if self.are_links_stale && !self.is_reading_links {
-            (self.are_links_stale, self.is_reading_links) = (false, true);
+        if self.discovery.begin_reading_links() {
             let (files, directory) = (
                 Arc::clone(&self.ports.file_reader),
                 self.settings.links_dir.clone(),
@@ -280,12 +230,7 @@ impl Rotator {
             };
             self.works.push(read.boxed());
         }
-        while self.asked.len() < QUESTIONS_IN_FLIGHT
-            && let Some(id) = self.unknown.pop_front()
-        {
-            if !self.asked.insert(id.clone()) {
-                continue;
-            }
+        while let Some(id) = self.discovery.begin_request() {
             let containers = Arc::clone(&self.ports.containers);
             let ask = async move {
                 let path = containers.log_path(&id).await;
@@ -308,10 +253,7 @@ impl Rotator {
     fn begin_rotation(&mut self, id: &str) {
         let Some(tracked) = self.logs.get(id) else { return };
         let (ports, log) = (self.ports.clone(), tracked.log.clone());
-        let compressing = match &tracked.tidying {
-            Tidying::Compressing(file) => Some(file.clone()),
-            Tidying::Nothing | Tidying::Looking { .. } => None,
-        };
+        let compressing = tracked.compressing().map(str::to_owned);
         let (size, files) = (self.settings.max_size_bytes, self.settings.max_files);
         self.rotating += 1;
         let work = async move {
@@ -324,10 +266,7 @@ impl Rotator {
     fn renamed(&mut self, id: &str, result: Result<Turn, RotationError>) {
         self.rotating -= 1;
         let away = match result {
-            Ok(Turn::NotYet) => {
-                self.at_ease(id);
-                return self.watch(id, self.pace());
-            }
+            Ok(Turn::NotYet) => return self.watch_again(id),
             Ok(Turn::Reopen(away)) => away,
             Err(error) => return self.rotated(id, Err(error)),
         };
@@ -345,7 +284,7 @@ impl Rotator {
         match done {
             Done::Listed(listed) => self.listed(listed),
             Done::Linked(names) => self.linked(&names),
-            Done::Identified { id, path } => self.identified(id, path),
+            Done::Identified { id, path } => self.identified(id, path.ok().flatten()),
             Done::Surveyed(large) => {
                 for id in large {
                     self.grown(id);
@@ -362,8 +301,11 @@ impl Rotator {
         }
     }
 
-    fn pace(&self) -> Duration {
-        pace(self.settings.max_size_bytes)
+    fn watch_again(&mut self, id: &str) {
+        if let Some(tracked) = self.logs.get_mut(id) {
+            tracked.at_ease();
+        }
+        self.watch(id, pace(self.settings.max_size_bytes));
     }
 
     /// Waits for a log to grow, after a pause.
@@ -387,9 +329,7 @@ impl Rotator {
             id
         };
         let (wait, handle) = abortable(wait);
-        if let Some(earlier) = tracked.watch.replace(handle) {
-            earlier.abort();
-        }
+        tracked.set_watch(Some(handle));
         self.growths.push(wait.boxed());
     }
 
@@ -409,35 +349,177 @@ impl Rotator {
                 if rotated == Rotated::Away {
                     self.untidy.push_back(id.to_owned());
                 }
-                self.at_ease(id);
-                self.watch(id, self.pace());
+                self.watch_again(id);
             }
             Err(error) => {
-                self.complain(id, &error, "A log cannot be rotated");
                 if let Some(tracked) = self.logs.get_mut(id) {
+                    tracked.complain(&error, self.ports.clock.moment(), "A log cannot be rotated");
                     tracked.state = State::Resting;
                 }
             }
         }
     }
 
-    fn complain(&mut self, id: &str, error: &RotationError, what: &'static str) {
-        let Some(tracked) = self.logs.get_mut(id) else {
+    fn begin_tidying(&mut self, id: String) {
+        let Some(tracked) = self.logs.get_mut(&id) else {
             return;
         };
-        let now = self.ports.clock.moment();
-        if tracked.throttle.is_due(&error.to_string(), now) {
-            let path = tracked.log.path.display();
-            tracing::warn!(container = id, log = %path, %error, "{what}");
+        if !tracked.begin_tidying() {
+            return;
+        }
+        let (ports, log) = (self.ports.clone(), tracked.log.clone());
+        self.tidying += 1;
+        let work = async move {
+            let next = plan_tidying(&ports, &log).await;
+            Done::Tidied { id, next }
+        };
+        self.works.push(work.boxed());
+    }
+
+    fn tidied(&mut self, id: String, next: Result<Option<String>, RotationError>) {
+        let Some(tracked) = self.logs.get_mut(&id) else {
+            self.tidying -= 1;
+            return;
+        };
+        let file = match next {
+            Ok(Some(file)) => file,
+            Ok(None) => {
+                self.tidying -= 1;
+                if tracked.end_tidying() {
+                    self.untidy.push_back(id);
+                }
+                return;
+            }
+            Err(error) => {
+                self.tidying -= 1;
+                tracked.end_tidying();
+                tracked.tidy_later();
+                let now = self.ports.clock.moment();
+                return tracked.complain(&error, now, "Rotated logs cannot be tidied up");
+            }
+        };
+        tracked.begin_compressing(&file);
+        let (ports, log) = (self.ports.clone(), tracked.log.clone());
+        let work = async move {
+            let result = compress(&ports, &log, &file).await;
+            Done::Compressed { id, result }
+        };
+        self.works.push(work.boxed());
+    }
+
+    fn compressed(&mut self, id: String, result: Result<bool, RotationError>) {
+        self.tidying -= 1;
+        let Some(tracked) = self.logs.get_mut(&id) else {
+            return;
+        };
+        tracked.end_tidying();
+        match result {
+            // There may be more, or a rotation has come meanwhile.
+            Ok(true) => self.untidy.push_back(id),
+            // A file that is still written is tried again in the next interval.
+            Ok(false) => tracked.tidy_later(),
+            Err(error) => {
+                tracked.tidy_later();
+                let now = self.ports.clock.moment();
+                tracked.complain(&error, now, "A rotated log cannot be compressed");
+            }
         }
     }
 
-    fn at_ease(&mut self, id: &str) {
-        if let Some(tracked) = self.logs.get_mut(id)
-            && tracked.throttle.end()
-        {
-            tracing::info!(container = id, "The log is rotated again");
+    fn listed(&mut self, listed: Result<Vec<RunningContainer>, RuntimeError>) {
+        if self.discovery.end_list() {
+            self.list();
         }
+        let running: BTreeMap<String, Option<PathBuf>> = match listed {
+            Ok(running) => running
+                .into_iter()
+                .map(|container| (container.id, container.log_path))
+                .collect(),
+            Err(error) => {
+                let now = self.ports.clock.moment();
+                if self.list_throttle.is_due(&error.to_string(), now) {
+                    tracing::warn!(%error, "Logs are not rotated: the containers cannot be listed");
+                }
+                return;
+            }
+        };
+        self.list_throttle.end();
+        self.logs.retain(|id, tracked| {
+            let stays = running.contains_key(id) || tracked.is_worked_on();
+            if !stays {
+                tracked.set_watch(None);
+            }
+            stays
+        });
+        for (id, tracked) in &mut self.logs {
+            if tracked.take_untidy() {
+                self.untidy.push_back(id.clone());
+            }
+        }
+        self.survey();
+        for (id, log_path) in running {
+            self.discovery.is_running(&id);
+            if self.logs.contains_key(&id) {
+                continue;
+            }
+            match log_path {
+                Some(path) => self.track(id, path),
+                None => self.discovery.want_path(id),
+            }
+        }
+    }
+
+    /// Looks at every log, also at those that are watched, in case a watch failed.
+    fn survey(&mut self) {
+        let of = |state: State| {
+            let logs = self.logs.values().filter(move |tracked| tracked.state == state);
+            logs.map(|tracked| tracked.log.clone()).collect::<Vec<Log>>()
+        };
+        let (files, resting) = (of(State::Watched), of(State::Resting));
+        for log in resting {
+            // A failed rotation is tried again at once if the log is still too large.
+            self.watch(&log.id, Duration::ZERO);
+        }
+        if files.is_empty() {
+            return;
+        }
+        let (reader, max_size_bytes) = (Arc::clone(&self.ports.log_reader), self.settings.max_size_bytes);
+        let survey = async move {
+            let mut large = Vec::new();
+            for log in files {
+                // A log whose size cannot be read is rotated: that logs the error.
+                if !matches!(reader.size(&log.path).await, Ok(size) if size < max_size_bytes) {
+                    large.push(log.id);
+                }
+            }
+            Done::Surveyed(large)
+        };
+        self.works.push(survey.boxed());
+    }
+
+    fn linked(&mut self, names: &[String]) {
+        let logs = &self.logs;
+        if self
+            .discovery
+            .end_reading_links(names, |id| logs.contains_key(id))
+        {
+            self.list();
+        }
+    }
+
+    fn identified(&mut self, id: String, path: Option<PathBuf>) {
+        self.discovery.end_request(&id, path.is_some());
+        if let Some(path) = path
+            && !self.logs.contains_key(&id)
+        {
+            self.track(id, path);
+        }
+    }
+
+    fn track(&mut self, id: String, path: PathBuf) {
+        self.logs.insert(id.clone(), Tracked::new(id.clone(), path));
+        self.watch(&id, Duration::ZERO);
+        self.untidy.push_back(id);
     }
 }
 
