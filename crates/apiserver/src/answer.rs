@@ -21,7 +21,7 @@ pub(crate) struct Limits {
 pub(crate) enum AnswerError<E> {
     Broken(E),
     TooLong,
-    /// It is compressed otherwise than it says, or cut off.
+    /// It does not have the compression that its header names, or is cut off.
     BadEncoding,
     Stalled,
 }

@@ -1,4 +1,4 @@
-//! What all calls share: credentials, rate limit, deadline, decoding, and the words of failures.
+//! What all calls share: credentials, rate limit, deadline, decoding and error messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,9 @@ use crate::answer::{self, AnswerError, Limits};
 use crate::channel::Channel;
 use crate::credentials::Credentials;
 use crate::decode;
-use crate::failure::{AskedObject, decode_words, from_answer, from_transport, leaves_connection_alone};
+use crate::failure::{
+    AskedObject, describe_decode_error, from_answer, from_transport, leaves_connection_alone,
+};
 use crate::limiter::Limiter;
 use crate::metrics::ClientMetrics;
 use crate::reachability::Reachability;
@@ -30,13 +32,13 @@ use crate::watch_pool::WatchPool;
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 const MAX_FAILURE_BYTES: usize = 64 * 1024;
 
-/// What a large answer may take that makes progress all the time.
+/// The deadline of a large answer that makes progress all the time.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 
-/// Longer than the rate limit makes anybody wait who does not ask for thousands of things at once.
+/// Longer than the rate limit delays any caller but one with thousands of requests at once.
 const MAX_TURN_WAIT: Duration = Duration::from_secs(60);
 
-/// What a name may hold without being spelled otherwise in a path.
+/// Characters that a path does not escape in a name.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -62,13 +64,13 @@ pub(crate) struct Core {
     pub(crate) credentials: Credentials,
     pub(crate) reachability: Reachability,
     pub(crate) calls: Lane,
-    /// Statuses of pods and the deletions that end them share the calls' connection and not their limit: whoever writes them bounds
-    /// how many are under way, and a node whose pods all change has to say so at once.
+    /// Statuses of pods and the deletions that end them share the calls' connection and not their limit: `rubelet-reporting` bounds
+    /// how many are under way, and a node whose pods all change has to report that at once.
     pub(crate) statuses: Lane,
-    /// Unauthenticated clients of the node cause these, as many as they like: they have a connection and a limit of their own, so
+    /// Token reviews. Unauthenticated clients of the node cause these, in any number: they have a connection and a limit of their own, so
     /// that no other call waits behind them.
     pub(crate) token_reviews: Lane,
-    /// Clients that have authenticated cause most of these: they share the token reviews' connection and not their limit.
+    /// Access reviews. Authenticated clients cause most of these: they share the token reviews' connection and not their limit.
     pub(crate) access_reviews: Lane,
     pub(crate) heartbeats: Lane,
     pub(crate) events: Lane,
@@ -287,7 +289,7 @@ pub(crate) fn malformed<T: Resource>(operation: String, error: &serde_json::Erro
     let message = format!(
         "the answer, which should be a {}, {}",
         T::KIND,
-        decode_words(error)
+        describe_decode_error(error)
     );
     ApiError::new(operation, ApiErrorKind::Malformed, message)
 }

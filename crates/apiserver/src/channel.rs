@@ -1,7 +1,7 @@
 //! One connection to the API server, made when it is needed and made again when it broke.
 //!
-//! Owns that calls of one purpose share one HTTP/2 connection, the pings that find a dead one, and giving it up on demand. A
-//! server or proxy that speaks HTTP/1.1 only gets a pool of connections instead, each with TCP's own probes.
+//! Owns the one HTTP/2 connection that calls of one purpose share, the pings that find a dead connection, and closing it on demand. A
+//! server or proxy without HTTP/2 gets a pool of HTTP/1.1 connections instead, each with TCP keepalive.
 //!
 //! When the client certificate is replaced, new requests go to a new connection. Requests and watches on the old one are not cut: the
 //! old connection closes when the last of them ends.
@@ -22,7 +22,7 @@ use crate::dial::{ChannelDialler, DialError, Dialler, LastFailure};
 use crate::failure::find;
 use crate::server::Liveness;
 
-/// What one stream may hold unread.
+/// How many unread bytes one stream may hold.
 const STREAM_WINDOW_BYTES: u32 = 512 * 1024;
 
 /// All streams together: one reader that stalls must not stop the others.
@@ -33,7 +33,7 @@ const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
 
-/// Of connections without HTTP/2, so many are kept for later.
+/// How many idle HTTP/1.1 connections are kept.
 const MAX_IDLE: usize = 8;
 
 type HttpClient = Client<ChannelDialler, Full<Bytes>>;
@@ -50,12 +50,12 @@ pub(crate) struct Channel {
 }
 
 struct Live {
-    /// Of all lives of this channel.
+    /// Counts the connections of this channel.
     number: u64,
     client: HttpClient,
     last_failure: LastFailure,
     only_http1: bool,
-    /// Of the client certificate.
+    /// The generation of the client certificate.
     generation: u64,
     /// A value on it cuts the connections.
     line: watch::Sender<()>,
@@ -72,13 +72,13 @@ impl Channel {
         }
     }
 
-    /// Without a deadline of its own.
+    /// Sends a request. The caller sets the deadline.
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, SendError> {
         let (client, last_failure) = self.client();
         let again = request.clone();
         let error: SendError = match client.request(request).await {
             Ok(response) => return Ok(response),
-            // Who waited for the attempt of another to connect is told why that failed.
+            // A request that waited for the connection attempt of another one gets the cause of its failure.
             Err(error) if error.is_connect() && find::<Arc<DialError>>(&error).is_none() => {
                 // A panic while the lock is held would leave nothing half-changed here.
                 let last = last_failure
@@ -100,20 +100,20 @@ impl Channel {
     /// Gives up the connection and what runs on it.
     pub(crate) fn reconnect(&self) {
         let mut live = self.live();
-        // The server that answers next may speak HTTP/2.
+        // The server that answers next may have HTTP/2.
         self.cut(&mut live, self.dialler.server_name.is_none());
     }
 
-    /// Which of its connections the channel uses.
-    pub(crate) fn life(&self) -> u64 {
+    /// The number of the connection that the channel uses.
+    pub(crate) fn connection_number(&self) -> u64 {
         self.live().number
     }
 
     /// Gives up a connection that a caller saw break, unless another caller did already: the next request must not try it.
     /// Without HTTP/2 the others are on connections of their own.
-    pub(crate) fn give_up(&self, life: u64) {
+    pub(crate) fn give_up(&self, number: u64) {
         let mut live = self.live();
-        if live.number == life && !live.only_http1 {
+        if live.number == number && !live.only_http1 {
             self.cut(&mut live, false);
         }
     }

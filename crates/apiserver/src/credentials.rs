@@ -1,4 +1,4 @@
-//! Who we are, kept up to date.
+//! The client's credentials, kept up to date.
 //!
 //! Owns the `Authorization` header and the client certificate: files are read again when they changed, a plugin is run again
 //! when its credential expired or was rejected. A file that cannot be read leaves what was read before. Nothing here is shown.
@@ -24,7 +24,7 @@ use crate::stamp::Stamp;
 /// Files are looked at this often, and a plugin is not run more often than this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Clocks this far apart are worth telling when the server does not know us.
+/// A difference of clocks from which a 401 mentions it.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 pub(crate) struct Credentials {
@@ -115,7 +115,7 @@ impl Credentials {
         if let Login::Exec(plugin) = &self.login {
             if state.is_plugin_due(now) {
                 let run = run(Arc::clone(plugin), self.identity.clone(), state);
-                // In a task of its own: it comes to its end when the caller gives up, and serves whoever waits then.
+                // In a task of its own: it comes to its end when the caller gives up, and serves the callers that wait then.
                 let ended = tokio::spawn(run).await;
                 state = ended.map_err(|error| format!("the credential plugin was not run: {error}"))?;
             }
@@ -262,7 +262,7 @@ fn header(text: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// When a token of the usual form (JWT) expires. Nothing is verified: it serves words only.
+/// When a token of the usual form (JWT) expires. Nothing is verified: it only serves a message.
 fn expiry(token: &str) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Claims {
@@ -274,13 +274,13 @@ fn expiry(token: &str) -> Option<SystemTime> {
 }
 
 fn clock_skew(ours: SystemTime, theirs: SystemTime) -> Option<String> {
-    let (distance, word) = match ours.duration_since(theirs) {
+    let (distance, direction) = match ours.duration_since(theirs) {
         Ok(ahead) => (ahead, "ahead of"),
         Err(behind) => (behind.duration(), "behind"),
     };
     (distance >= CLOCK_SKEW).then(|| {
         format!(
-            "this node's clock is {} s {word} the API server's",
+            "this node's clock is {} s {direction} the API server's",
             distance.as_secs()
         )
     })

@@ -62,7 +62,7 @@ pub(crate) enum DialError {
 #[derive(Clone)]
 pub(crate) struct Dialler {
     pub(crate) route: Route,
-    /// `None` where neither the server nor the proxy speaks TLS.
+    /// `None` where neither the server nor the proxy has TLS.
     pub(crate) tls: Option<Arc<Tls>>,
     /// `None` for a server without TLS.
     pub(crate) server_name: Option<ServerName<'static>>,
@@ -74,7 +74,7 @@ pub(crate) struct Dialler {
 pub(crate) struct Route {
     tcp: HttpConnector,
     proxy: Option<Proxy>,
-    /// Of a proxy that is spoken to over TLS.
+    /// The name of a proxy that is reached over TLS.
     proxy_name: Option<ServerName<'static>>,
 }
 
@@ -95,7 +95,7 @@ impl Route {
         }
     }
 
-    /// Whether the proxy itself is spoken to over TLS.
+    /// Whether the proxy itself is reached over TLS.
     pub(crate) fn has_tls_proxy(&self) -> bool {
         self.proxy_name.is_some()
     }
@@ -151,10 +151,10 @@ async fn through(
     Ok(Box::new(stream.into_inner()))
 }
 
-/// Why the last attempt failed, for all who waited for it.
+/// Why the last attempt failed, for all callers that waited for it.
 pub(crate) type LastFailure = Arc<Mutex<Option<Arc<DialError>>>>;
 
-/// A [`Dialler`] on behalf of one life of a channel.
+/// A [`Dialler`] for one connection of a channel.
 #[derive(Clone)]
 pub(crate) struct ChannelDialler {
     pub(crate) dialler: Dialler,

@@ -136,7 +136,7 @@ impl ExecPlugin {
     }
 
     fn parse(&self, answer: &[u8]) -> Result<ExecCredential, String> {
-        // No words of serde's: they may quote the credential.
+        // The message of serde is left out: it may quote the credential.
         let answer: Answer =
             serde_json::from_slice(answer).map_err(|_| "its answer is no ExecCredential".to_owned())?;
         if answer.api_version != self.api_version {
@@ -169,8 +169,8 @@ impl ExecPlugin {
     }
 }
 
-/// The authority is given as data, also when the kubeconfig names a file; a file that cannot be read is left out here and told
-/// where the authority is needed.
+/// The authority is given as data, also when the kubeconfig names a file; a file that cannot be read is left out here and
+/// reported where the authority is needed.
 fn cluster_info(cluster: &Cluster, server: &Uri) -> Value {
     let mut info = json!({"server": server.to_string()});
     let mut set = |field: &str, value: Option<Value>| {

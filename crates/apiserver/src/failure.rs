@@ -1,7 +1,7 @@
-//! Failures in words.
+//! Kinds and messages of failed calls.
 //!
-//! Owns the kind of each failure and what people read about it. Wrong authority, expired certificate, wrong name and a wrong
-//! clock each say so. Answers of the server are cut to their message; nothing that an object holds gets in.
+//! Owns the kind of each failure and its message. A wrong authority, an expired certificate, a wrong name and a wrong clock each have a
+//! message of their own. Of a server's answer only the `Status` message is kept, never the content of an object.
 
 use std::error::Error as StdError;
 use std::io;
@@ -21,7 +21,7 @@ use crate::dial::{DialError, GIVEN_UP};
 
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// How rustls tells an alert.
+/// The prefix of an alert in messages of rustls.
 const ALERT: &str = "received fatal alert: ";
 
 /// The error of this type that is the cause, or the cause of the cause.
@@ -44,11 +44,11 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
 /// No answer: which kind, and why.
 pub(crate) fn from_transport(error: &(dyn StdError + 'static), server: &str) -> (ApiErrorKind, String) {
     if let Some(tls) = find::<TlsError>(error) {
-        let words = match find::<Arc<DialError>>(error).map(AsRef::as_ref) {
+        let message = match find::<Arc<DialError>>(error).map(AsRef::as_ref) {
             Some(DialError::ProxyTls { proxy, .. }) => tls_words(tls, &format!("the proxy {proxy}")),
             _ => tls_words(tls, server),
         };
-        return (ApiErrorKind::Tls, words);
+        return (ApiErrorKind::Tls, message);
     }
     if find::<hyper::Error>(error).is_some_and(hyper::Error::is_timeout) {
         let message = format!("the connection to {server} went silent: no answer to a ping");
@@ -58,7 +58,7 @@ pub(crate) fn from_transport(error: &(dyn StdError + 'static), server: &str) -> 
         Some(error @ DialError::TimedOut) => error.to_string(),
         _ => chain(error).last().map_or(String::new(), ToString::to_string),
     };
-    // Of what happens after the handshake, HTTP/2 passes on the words only.
+    // Of a failure after the handshake, HTTP/2 passes on only the message.
     if let Some(alert) = last.strip_prefix(ALERT) {
         return (ApiErrorKind::Tls, alert_words(alert));
     }
@@ -145,7 +145,7 @@ pub(crate) fn spell_time(time: SystemTime) -> String {
     Timestamp::try_from(time).map_or_else(|_| format!("{time:?}"), |time| time.to_string())
 }
 
-/// The part of `Status` that says what went wrong.
+/// The parts of `Status` that describe a failure.
 #[derive(Default, Deserialize)]
 struct Status {
     #[serde(default)]
@@ -178,7 +178,7 @@ struct Cause {
 }
 
 impl Status {
-    /// Whether it says that this object does not exist. In a `Status` the kind is the resource: `pods`.
+    /// Whether it means that this object does not exist. In a `Status` the kind is the resource: `pods`.
     fn is_absence_of(&self, object: &AskedObject<'_>) -> bool {
         let is_named =
             |details: &Details| details.kind == object.resource && segment(&details.name) == object.name;
@@ -220,7 +220,7 @@ impl<'a> AskedObject<'a> {
     }
 }
 
-/// An answer that is a failure. A 404 of a proxy says nothing about the object.
+/// An answer that is a failure. A 404 of a proxy does not mean that the object is gone.
 pub(crate) fn from_answer(
     status: StatusCode,
     headers: &HeaderMap,
@@ -303,8 +303,8 @@ fn shorten(text: &str) -> String {
     format!("{}…", &text[..end])
 }
 
-/// What is wrong with JSON, without a word of its content.
-pub(crate) fn decode_words(error: &serde_json::Error) -> String {
+/// What is wrong with JSON, without any of its content.
+pub(crate) fn describe_decode_error(error: &serde_json::Error) -> String {
     let problem = match error.classify() {
         serde_json::error::Category::Io => "cannot be read",
         serde_json::error::Category::Syntax => "is no JSON",

@@ -1,6 +1,7 @@
 //! Following a set of objects: list, watch, resume, list again.
 //!
-//! Owns the position in the server's history. A consumer sees a whole set, changes of it, and whether it may be old.
+//! Owns the state of the watch, like a reflector of client-go: when to list, when to watch, how long to pause. `replica` has the objects and
+//! the resource version. A consumer sees the whole set, its changes, and whether the set may be stale.
 //!
 //! ```text
 //!          All delivered             opened
@@ -46,7 +47,7 @@ use replica::{Event, Objects, Replica};
 use requests::History;
 use wire::Page;
 
-/// A watch that the server does not end is ended by us this much later.
+/// The client ends a watch that the server does not end in time, after this.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 
 /// The longest pause that a server may ask for.
@@ -62,10 +63,10 @@ pub(crate) struct Followed {
     pub(crate) paths: Vec<String>,
     /// `spec.nodeName=node-1`
     pub(crate) field_selector: Option<String>,
-    /// In words: `pods of node node-1`.
+    /// As messages name it: `pods of node node-1`.
     pub(crate) what: String,
-    /// Not every server has this API: one that does not know the path has none of the objects. Of all others such an answer is a
-    /// failure, of the server or of something before it, and says nothing about the objects.
+    /// Not every server serves this API: a 404 for the path means that there are no objects. For all other sets a 404 is a failure of the
+    /// server or of a proxy, and the objects stay.
     pub(crate) may_be_unserved: bool,
     /// Listed by its watch where the server can.
     pub(crate) is_streamed: bool,
@@ -90,7 +91,7 @@ pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes
         state: State::List,
         failures: 0,
         is_broken: false,
-        is_absence_told: false,
+        is_absence_delivered: false,
         replica: Replica::empty(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
@@ -108,7 +109,7 @@ struct Follower<T> {
     failures: u32,
     /// The last change that was delivered is [`Change::Broken`].
     is_broken: bool,
-    is_absence_told: bool,
+    is_absence_delivered: bool,
     /// The next list is tried as a stream.
     is_streamed: bool,
     replica: Replica<T>,
@@ -123,7 +124,7 @@ enum State {
 
 struct Pause {
     until: Instant,
-    /// What comes behind it: a list, or the watch from where it was.
+    /// What follows the pause: a list, or the watch from the same version.
     is_for_list: bool,
     /// There was no connection: the pause ends when the server answers another request.
     ends_with_outage: bool,
@@ -135,7 +136,7 @@ struct Watch {
     ends_at: Instant,
     has_delivered: bool,
     /// Which connection of its channel it is on.
-    life: u64,
+    connection: u64,
     seat: Seat,
 }
 
@@ -191,7 +192,7 @@ impl<T: Object> Follower<T> {
         }
     }
 
-    /// Waits for the end of a pause. Clients that an outage's end wakes up do not all ask in the same moment.
+    /// Waits for the end of a pause. After an outage a random delay keeps all clients from sending at the same moment.
     async fn sit_out(&self, pause: &Pause) {
         let mut recoveries = self.core.reachability.recoveries();
         let over = tokio::time::sleep_until(pause.until);
@@ -241,7 +242,7 @@ impl<T: Object> Follower<T> {
         }
         match listed {
             Ok(objects) => {
-                self.is_absence_told = false;
+                self.is_absence_delivered = false;
                 self.state = State::Open;
                 Some(Change::All(objects))
             }
@@ -252,7 +253,7 @@ impl<T: Object> Follower<T> {
                     is_for_list: true,
                     ends_with_outage: false,
                 });
-                let is_news = !std::mem::replace(&mut self.is_absence_told, true);
+                let is_news = !std::mem::replace(&mut self.is_absence_delivered, true);
                 is_news.then(|| Change::All(Vec::new()))
             }
             Err(error) => Some(self.list_failed(error)),
@@ -308,7 +309,7 @@ impl<T: Object> Follower<T> {
             .watch_request(self.path, &self.replica.history, seconds, lists)
             .map_err(|error| ApiError::new(operation.clone(), ApiErrorKind::Invalid, error.to_string()))?;
         let seat = self.core.watches.seat();
-        let life = seat.channel().life();
+        let connection = seat.channel().connection_number();
         let timeout = self.core.calls.timeout;
         let opened = self.core.send(seat.channel(), &operation, request);
         let response = tokio::time::timeout(timeout, opened)
@@ -320,7 +321,7 @@ impl<T: Object> Follower<T> {
             opened_at,
             ends_at: opened_at + Duration::from_secs(seconds) + WATCH_GRACE,
             has_delivered: false,
-            life,
+            connection,
             seat,
         })
     }
@@ -331,7 +332,7 @@ impl<T: Object> Follower<T> {
             Ok(Ok(None)) => return Event::Ended,
             Ok(Err(LineError::Broken(error))) => {
                 if !leaves_connection_alone(&error) {
-                    watch.seat.channel().give_up(watch.life);
+                    watch.seat.channel().give_up(watch.connection);
                 }
                 let operation = format!("watch {}", self.followed.what);
                 let error = self.core.broken(&operation, &error);
@@ -441,7 +442,7 @@ impl<T: Object> Follower<T> {
         };
     }
 
-    /// At once, unless this happens again and again.
+    /// Lists again: at once, and with a pause when it happens repeatedly.
     fn start_over(&mut self) {
         self.replica.history = History::Lost;
         let is_first = self.failures == 0;
@@ -450,7 +451,7 @@ impl<T: Object> Follower<T> {
     }
 
     fn broken(&mut self, error: ApiError, is_for_list: bool) -> Change<T> {
-        self.is_absence_told = false;
+        self.is_absence_delivered = false;
         self.is_broken = true;
         self.state = self.pause(is_for_list, Some(&error));
         Change::Broken(error)

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// Why a certificate cannot be shown. It never says what a key holds.
+/// Why a certificate cannot be shown. It never quotes a key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum IdentityError {
     #[error("there is no certificate in the PEM text")]
@@ -120,7 +120,7 @@ impl fmt::Debug for ClientIdentity {
 }
 
 impl ResolvesClientCert for ClientIdentity {
-    // The server's hints are not looked at: there is one certificate, and a wrong one is a 401 with words.
+    // The server's hints are not looked at: there is one certificate, and a wrong one is a 401 with a message.
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let key = self.held()?.key;
         key.key.choose_scheme(schemes).is_some().then_some(key)

@@ -1,4 +1,4 @@
-//! What a kubeconfig says: which server, whom to trust, who we are.
+//! Reads a kubeconfig: the server, the certificate authority and the credentials.
 //!
 //! Owns choosing the current context, and errors that name the file and the field. It must not connect, nor show a credential.
 
@@ -183,7 +183,7 @@ fn read(path: &Path) -> Result<Kubeconfig, ConnectError> {
     Kubeconfig::read_from(path).map_err(|error| {
         let problem = match &error {
             KubeconfigError::ReadConfig(source, _) => source.to_string(),
-            // Its own words may quote a token.
+            // The message of the parser may quote a token.
             KubeconfigError::Parse(source) => source.location().map_or_else(
                 || "it is no kubeconfig".to_owned(),
                 |at| {

@@ -1,9 +1,9 @@
 //! Client of the API server, behind every trait of `ports::api`.
 //!
 //! Owns the kubeconfig, the credentials and their renewal, the connections (normal calls, reviews, heartbeats, events and
-//! watches are apart, so that none waits for another), their rate limits, the deadline of every call, following sets of objects, and the
-//! words in which failures are told. It must not decide anything about pods or the node, retry a call, or show what an object
-//! holds in a message or log.
+//! watches are apart, so that none waits for another), their rate limits, the deadline of every call, lists and watches of sets of
+//! objects, and the messages of failures. It must not decide anything about pods or the node, retry a call, or show the content of an
+//! object in a message or log.
 //!
 //! The requests and the kubeconfig are kube-rs'; sending is done here, because its client logs whole answers that it cannot
 //! decode (they may be Secrets) and drops `Retry-After`.

@@ -1,6 +1,6 @@
-//! How many calls may be made: a bucket of tokens that fills at an even pace.
+//! The rate limit of calls: a token bucket, as `kubeAPIQPS` and `kubeAPIBurst` set it.
 //!
-//! Owns the order: whoever comes first gets the next token. A caller that gives up waiting gives its token back.
+//! Owns the order: the first caller gets the next token. A caller that gives up waiting gives its token back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Limiter {
         }
     }
 
-    /// Returns when a call may be made, after all who came before. Giving up is free.
+    /// Returns when a call may be made, after all earlier callers. Giving up is free.
     pub(crate) async fn acquire(&self) {
         let wait = self.take(Instant::now());
         if wait.is_zero() {

@@ -1,7 +1,7 @@
-//! What is counted of calls to the API server, under upstream's names.
+//! Metrics of calls to the API server, under upstream's names.
 //!
 //! Owns the metrics and which parts of a call are measured. They live in the registry that the program passes in; there is nothing
-//! global, and several clients may share them. Watches count as requests and are not timed: how long one lasts says nothing.
+//! global, and several clients may share them. Watches count as requests and are not timed: how long one lasts is no measure of the server.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const BYTES: [f64; 11] = [
     4_194_304.0,
     16_777_216.0,
 ];
-/// In place of a status where there was no answer: the words of failures are endless.
+/// In place of a status where there was no answer: the messages of failures are unbounded.
 const NO_ANSWER: &str = "<error>";
 
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl ClientMetrics {
     }
 }
 
-/// Counts when it is dropped, also when nobody waits for the answer any more.
+/// Counts when it is dropped, also when the caller has given up.
 pub(crate) struct CountedRequest<'a> {
     client: &'a ClientMetrics,
     method: Method,

@@ -1,4 +1,4 @@
-//! The node's own objects.
+//! Calls about the node's own objects: Node, Lease and events.
 
 use async_trait::async_trait;
 use k8s_openapi::api::coordination::v1::Lease;

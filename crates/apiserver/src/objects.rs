@@ -1,4 +1,4 @@
-//! What pods refer to.
+//! Calls about the objects that pods refer to: ConfigMaps, Secrets, Services, tokens.
 
 use async_trait::async_trait;
 use k8s_openapi::Resource;

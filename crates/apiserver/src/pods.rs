@@ -1,4 +1,4 @@
-//! Pods of this node.
+//! Calls about the pods of this node.
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;

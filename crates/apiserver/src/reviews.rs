@@ -1,4 +1,4 @@
-//! Asking who somebody is and what they may do.
+//! TokenReviews and SubjectAccessReviews: who a client of the node is and what it may do.
 
 use async_trait::async_trait;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewStatus};

@@ -1,4 +1,4 @@
-//! The client of one API server: its options and its making.
+//! The client of one API server: its options and its construction.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ const BURSTS_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// When a connection counts as dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Liveness {
-    /// After this long without a sign of life the server is pinged.
+    /// After this long without a frame from the server it is pinged.
     pub ping_interval: Duration,
     /// How long it has for the answer.
     pub ping_timeout: Duration,
@@ -62,8 +62,8 @@ pub struct ApiServerOptions {
     pub liveness: Liveness,
     /// Used unless the kubeconfig names a proxy. Upstream's client takes both alike.
     pub proxy: ProxyEnvironment,
-    /// The client certificate may be missing or broken at first: somebody will hand one to [`ApiServer::identity`], or put it
-    /// where the kubeconfig says.
+    /// The client certificate may be missing or broken at first: another component passes one to [`ApiServer::identity`], or writes
+    /// the file that the kubeconfig names.
     pub may_lack_certificate: bool,
     /// Where calls are counted, if they are.
     pub metrics: Option<ApiServerMetrics>,
@@ -92,7 +92,7 @@ impl ApiServerOptions {
     }
 }
 
-/// What servers and their audit logs know us by: upstream's form, and who we really are.
+/// The user agent, as audit logs show it: upstream's form with rubelet's own name.
 #[must_use]
 pub fn user_agent(kubernetes_version: &str) -> String {
     let architecture = match std::env::consts::ARCH {
@@ -214,7 +214,7 @@ impl fmt::Debug for ApiServer {
     }
 }
 
-/// The way to the server: the kubeconfig's proxy comes before that of the environment.
+/// The route to the server: the kubeconfig's proxy comes before that of the environment.
 fn route(given: Option<Proxy>, environment: &ProxyEnvironment, server: &Uri) -> Result<Route, ConnectError> {
     let of_environment = || {
         let found = environment.proxy_for(server);

@@ -1,6 +1,6 @@
 //! TLS towards the API server, and towards a proxy on the way to it.
 //!
-//! Owns whom we believe: the authorities of the kubeconfig (read again when their file changed), or those of the machine. The
+//! Owns the trusted authorities: those of the kubeconfig (read again when their file changed), or those of the machine. The
 //! client certificate comes from `identity`.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +51,7 @@ impl Tls {
             match build(&self.trust, &self.identity) {
                 Ok(new) => *built = new,
                 Err((_, problem)) => {
-                    // The old ones stay, and this is told once per file.
+                    // The old ones stay, and this is logged once per file.
                     built.stamp = stamp;
                     tracing::warn!(problem, "the certificate authorities cannot be read again");
                 }
@@ -133,7 +133,7 @@ fn system_roots() -> Result<Authorities, (Option<String>, String)> {
     Ok(roots)
 }
 
-/// `insecure-skip-tls-verify`: the connection is encrypted, with whomever.
+/// `insecure-skip-tls-verify`: the connection is encrypted, and the server is not authenticated.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

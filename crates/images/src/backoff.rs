@@ -32,7 +32,7 @@ impl Default for PullBackoffLimits {
 struct Entry {
     delay: Duration,
     failed_at: Moment,
-    /// Gone while another try is under way.
+    /// `None` while another try is under way.
     error: Option<String>,
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct Coordinates {
     pub(crate) uid: String,
 }
 
-/// Whose credential it is.
+/// Which pods may use a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Every pod of the node may use it.

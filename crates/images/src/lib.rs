@@ -1,7 +1,7 @@
 //! Images on the node: checks whether a container's image is present, and pulls it as its pull policy requires.
 //!
-//! Owns pull policies, the default tag, backoff, the queue in front of the registries, the credentials that are tried there, who may
-//! use an image that is on the node, and the events and waiting reasons about all of it. It must not know the runtime's client
+//! Owns pull policies, the default tag, backoff, the queue in front of the registries, the credentials that are tried there, which
+//! pods may use an image that is on the node, and the events and waiting reasons about all of it. It must not know the runtime's client
 //! nor the agent: it meets both through ports. No credential is logged, put into an event or written to disk.
 //!
 //! ```text
@@ -65,14 +65,14 @@ pub use crate::settings::ImagesSettings;
 
 const TOO_MANY_PULLS: &str = "pull QPS exceeded";
 
-/// What came to light on the way of one request, for the metrics.
+/// What the metrics record of one request.
 #[derive(Default)]
 struct Course {
     is_present: Option<bool>,
     must_pull: Option<bool>,
 }
 
-/// What a pod waited for.
+/// What a request waited for.
 enum Landed {
     Pulled(Box<Pulled>),
     Present(PresentImage),

@@ -1,13 +1,13 @@
 //! API objects that pods of this node refer to: ConfigMaps, Secrets, Services, RuntimeClasses, tokens, trust bundles, certificates.
 //!
-//! Owns what is followed, kept and renewed for pods, counted by the pods that refer to it, and says which pods have to be looked at
-//! again when something changes. It must not know what becomes of an object: variables and files are made elsewhere. Nothing that is
-//! secret leaves it but as the answer to a question.
+//! Owns the watches, caches and renewals for pods, counted by the pods that refer to an object, and names the pods to sync again when
+//! an object changes. It must not know what an object is used for: variables and files are made elsewhere. A Secret leaves it only as the
+//! answer to a query.
 //!
 //! ```text
 //! agent ── register, unregister ──► Pods ──► Named<ConfigMap>, Named<Secret>  one task per object
-//!       ◄── changes ────────────────┘   └──► WholeSet<Services, ...>          one task per set, from the first question on
-//! containers, volumes ── questions ──────────► Tokens, TrustBundles, Certificates
+//!       ◄── changes ────────────────┘   └──► WholeSet<Services, ...>          one task per set, from the first query on
+//! containers, volumes ── queries ────────────► Tokens, TrustBundles, Certificates
 //!                                              housekeeping: due tokens, idle objects
 //! ```
 
@@ -68,7 +68,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(60);
 const IDLE_SYNCS: u32 = 5;
 const MIN_IDLE: Duration = Duration::from_secs(60);
 
-/// The edges that objects need.
+/// The ports that objects need.
 #[derive(Clone)]
 pub struct ObjectsPorts {
     pub clock: Arc<dyn Clock>,
@@ -228,7 +228,7 @@ impl Shared {
         self.certificates.register(uid, &new.certificates);
     }
 
-    /// Gets the pod's tokens ahead, from its volumes or from the API server, so that its volumes find them ready. Who fails here is asked again by them.
+    /// Gets the pod's tokens ahead, from its volumes or from the API server, so that its volumes find them ready. A failure here is not final: the volumes ask again.
     fn fetch_tokens(self: &Arc<Self>, pod: &Arc<Pod>, difference: &Difference) {
         let known = |wish: &TokenWish| {
             let old = difference.old.as_ref();
@@ -255,7 +255,7 @@ impl Shared {
         self.ports.spawner.spawn("tokens of a pod", Box::pin(fetch));
     }
 
-    /// Tells pods whose tokens are due, and lets go of what nobody reads.
+    /// Queues pods whose tokens are due, and ends the watches of objects that no pod reads.
     async fn keep_house(self: Arc<Self>) {
         let idle = self
             .settings
@@ -271,11 +271,11 @@ impl Shared {
             let now = self.ports.clock.moment();
             let mut wait = due.next.unwrap_or(HOUSEKEEPING).min(HOUSEKEEPING);
             if self.settings.detection != ChangeDetection::Watch {
-                // Nobody says that an object changed: files are looked at as often as pods are.
+                // Without watches no change is seen: files are refreshed as often as pods are synced.
                 if now.since(told_files) >= self.settings.sync_frequency {
                     told_files = now;
                     self.pods
-                        .tell_where(|registered| registered.references.has_files());
+                        .resync_where(|registered| registered.references.has_files());
                 }
                 let next = told_files.plus(self.settings.sync_frequency);
                 wait = wait.min(next.since(now));

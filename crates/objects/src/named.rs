@@ -131,8 +131,8 @@ impl<T: Kind> Named<T> {
         }
     }
 
-    /// Asks directly, because following the object has not begun yet or does not work. All who ask at a time share one question. In an
-    /// outage the last state is better than none.
+    /// Asks directly, because following the object has not begun yet or does not work. Concurrent callers share one request. In an
+    /// outage the last known state is the answer.
     async fn get_instead(&self, key: &Key, last: Option<Arc<T>>) -> Result<Arc<T>, ObjectFailure> {
         let Access { turn, answer, .. } = self.access(key)?;
         let before = answer.0;
@@ -205,8 +205,8 @@ impl<T: Kind> Named<T> {
         let begun = self.table().begin_follow(key);
         let Some(begun) = begun else { return };
         let name = format!("follow {} {}/{}", T::WORD, key.namespace, key.name);
-        let life = Arc::clone(self).live(key.clone(), begun);
-        self.means.spawner.spawn(&name, Box::pin(life));
+        let run = Arc::clone(self).live(key.clone(), begun);
+        self.means.spawner.spawn(&name, Box::pin(run));
     }
 
     /// The task that follows one object.
@@ -223,8 +223,8 @@ impl<T: Kind> Named<T> {
             };
             let Some(change) = change else { return };
             note_health::<T>(&key, &change, &mut is_broken);
-            let Consequence { told, is_over } = self.table().apply(&key, number, change);
-            self.means.changed.add(told);
+            let Consequence { affected, is_over } = self.table().apply(&key, number, change);
+            self.means.changed.add(affected);
             if is_over {
                 return;
             }

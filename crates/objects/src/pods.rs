@@ -73,12 +73,12 @@ impl Pods {
             .map(|registered| Arc::clone(&registered.pod))
     }
 
-    /// These pods have to be looked at again.
-    pub(crate) fn tell_where(&self, is_told: impl Fn(&Registered) -> bool) {
+    /// Queues a sync of the pods that a change concerns.
+    pub(crate) fn resync_where(&self, is_affected: impl Fn(&Registered) -> bool) {
         let table = self.table();
-        let told = table.iter().filter(|(_, registered)| is_told(registered));
-        let told: Vec<PodUid> = told.map(|(uid, _)| uid.clone()).collect();
+        let affected = table.iter().filter(|(_, registered)| is_affected(registered));
+        let affected: Vec<PodUid> = affected.map(|(uid, _)| uid.clone()).collect();
         drop(table);
-        self.changed.add(told);
+        self.changed.add(affected);
     }
 }

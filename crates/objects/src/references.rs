@@ -1,6 +1,6 @@
 //! What a pod refers to in the API, read from its spec.
 //!
-//! Owns which fields count. It must not know how an object is had.
+//! Owns which fields of the spec are references. It must not know how an object is read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ impl Owner for RuntimeClasses {
 
     /// A pod may have been waiting for its class.
     fn on_change(&self, classes: &[Arc<RuntimeClass>]) {
-        self.pods.tell_where(|registered| {
+        self.pods.resync_where(|registered| {
             let spec = registered.pod.spec.as_ref();
             let wanted = spec.and_then(|spec| spec.runtime_class_name.as_ref());
             wanted.is_some() && classes.iter().any(|class| class.metadata.name.as_ref() == wanted)

@@ -68,7 +68,7 @@ impl Owner for Services {
     fn on_first_list(&self) {
         let refused = std::mem::take(&mut *self.refused());
         self.pods
-            .tell_where(|registered| refused.contains(namespace_of(&registered.pod)));
+            .resync_where(|registered| refused.contains(namespace_of(&registered.pod)));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is known of the objects of one kind that pods refer to, and who refers to them.
+//! The ConfigMaps or Secrets that pods of this node refer to, with the pods that refer to each.
 //!
 //! Owns reference counts and the last state of each object. It makes no call: each change returns what follows from it.
 //!
@@ -91,17 +91,17 @@ struct Entry<T> {
     used: Moment,
     /// When it was fetched; without following it, it is good for a while from then.
     fetched: Option<Moment>,
-    /// The answer to the last direct question and its number, for those who asked while it was under way.
+    /// The answer to the last direct question and its number, for callers that came while it was under way.
     answer: (u64, Option<Answer<T>>),
     /// Held while it is fetched.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What follows from a change.
+/// The consequence of a change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Consequence {
-    /// Pods to look at again.
-    pub(crate) told: Vec<PodUid>,
+    /// Pods to sync again.
+    pub(crate) affected: Vec<PodUid>,
     /// There is nothing more to follow.
     pub(crate) is_over: bool,
 }
@@ -208,17 +208,17 @@ impl<T: Kind> Table<T> {
             }
             Change::Resumed => {
                 return Consequence {
-                    told: entry.take_owed(),
+                    affected: entry.take_owed(),
                     is_over: false,
                 };
             }
         };
-        let told = entry.see(seen);
+        let affected = entry.see(seen);
         if entry.is_frozen {
             entry.follow = None;
         }
         Consequence {
-            told,
+            affected,
             is_over: entry.is_frozen,
         }
     }
@@ -343,7 +343,7 @@ impl<T: Kind> Entry<T> {
 impl Consequence {
     fn over() -> Self {
         Self {
-            told: Vec::new(),
+            affected: Vec::new(),
             is_over: true,
         }
     }

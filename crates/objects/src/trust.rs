@@ -89,7 +89,7 @@ impl Owner for TrustBundles {
         let is_about = |question: &TrustQuestion| bundles.iter().any(|bundle| may_concern(question, bundle));
         self.answers().kept.retain(|(question, _)| !is_about(question));
         self.pods
-            .tell_where(|registered| registered.references.trust.iter().any(is_about));
+            .resync_where(|registered| registered.references.trust.iter().any(is_about));
     }
 }
 

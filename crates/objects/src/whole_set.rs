@@ -94,8 +94,8 @@ impl<O: Owner> WholeSet<O> {
             Progress::Begun(_) | Progress::Listed => false,
         });
         if has_begun {
-            let life = Arc::clone(self).live();
-            self.spawner.spawn(&format!("follow {}", O::WORD), Box::pin(life));
+            let run = Arc::clone(self).live();
+            self.spawner.spawn(&format!("follow {}", O::WORD), Box::pin(run));
         }
     }
 

@@ -15,7 +15,7 @@ use rubelet_ports::api::Change;
 /// How long the watch may lag behind an answer. After that the watch counts even if its versions are smaller, as after a restored
 /// backup of the cluster's store.
 const LAG: Duration = Duration::from_secs(30);
-/// A creation's answer can come after the news that its pod was deleted; so many such news are remembered.
+/// The answer to a creation can come after the deletion event of its pod; so many deletions are remembered.
 const MAX_DELETED: usize = 64;
 
 struct Known {

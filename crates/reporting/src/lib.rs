@@ -1,7 +1,7 @@
 //! Reporting to the API server: statuses of pods, mirrors of static pods, events.
 //!
-//! Owns the order of what is written of a pod, parallel writing across pods, retries, and the API server's view of this node's pods as
-//! far as writing needs it. It must not know the agent: it meets it at [`PodReporter`], [`rubelet_ports::EventRecorder`] and
+//! Owns the order of the writes for one pod, parallel writes for different pods, retries, and the API server's view of this node's pods as
+//! far as writes need it. It must not know the agent: its ports are [`PodReporter`], [`rubelet_ports::EventRecorder`] and
 //! [`rubelet_ports::NodeEventRecorder`]. A report never waits; of each pod only the newest state is kept until it is delivered.
 //!
 //! A pod's own status is patched without reading it first: the base is the newest that the watch or an answer showed, and the
@@ -33,7 +33,7 @@ pub use figures::{DELAY_BOUNDS_MILLIS, ReportingFigures};
 use figures::Counters;
 use table::Table;
 
-/// The edges.
+/// The ports that reporting uses.
 #[derive(Clone)]
 pub struct ReportingPorts {
     pub clock: Arc<dyn Clock>,
@@ -94,13 +94,13 @@ impl Reporter {
         self.shared.counters.figures()
     }
 
-    /// How many pods in the API have a state that it does not know yet.
+    /// How many pods in the API have a status that was not delivered yet.
     #[must_use]
     pub fn undelivered(&self) -> usize {
         self.shared.table().undelivered()
     }
 
-    /// How many pods something is remembered of.
+    /// How many pods are remembered.
     #[must_use]
     pub fn known_pods(&self) -> usize {
         self.shared.table().len()

@@ -19,7 +19,7 @@ struct Down {
 pub(crate) struct Outage(Option<Down>);
 
 impl Outage {
-    /// Whether a failure is of the server and not of the pod that the call was about.
+    /// Whether a failure concerns the server and not the pod of the call.
     pub(crate) fn explains(kind: ApiErrorKind) -> bool {
         match kind {
             ApiErrorKind::Unreachable
@@ -60,7 +60,7 @@ impl Outage {
         });
     }
 
-    /// A call got through, whatever the answer was.
+    /// The server has answered a call, with success or not.
     pub(crate) fn ended(&mut self, now: Moment) {
         if let Some(down) = self.0.take() {
             let seconds = now.since(down.since).as_secs();

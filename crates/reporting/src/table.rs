@@ -1,4 +1,4 @@
-//! What has to be written to the API server.
+//! Decides which calls to the API server are due.
 //!
 //! Owns the newest report of each pod, what was delivered of it, and the choice of the next calls. It makes no call: it hands out
 //! [`Job`]s and takes their [`Outcome`]s. One entry per pod, so that an outage costs no memory however long it lasts.
@@ -108,7 +108,7 @@ impl Table {
             self.api_pod_changed(&name);
         }
         if matches!(change, Change::All(_)) {
-            // What had to wait for the whole set.
+            // Mirrors that waited for the first list.
             self.push_statics();
         }
     }
@@ -163,7 +163,7 @@ impl Table {
         self.queue.push(Key::Status(uid.clone()), urgency);
     }
 
-    /// The static pod of this name that counts.
+    /// The static pod of this name that has the mirror.
     fn static_of(&self, name: &PodName) -> Option<&PodUid> {
         self.statics.get(name)?.values().next()
     }
@@ -184,7 +184,7 @@ impl Table {
         is_it.then_some(pod)
     }
 
-    /// How many pods the API server has that it does not know the newest state of.
+    /// How many of the API server's pods have a status that was not delivered yet.
     pub(crate) fn undelivered(&self) -> usize {
         let waits =
             |(uid, entry): &(&PodUid, &Entry)| entry.is_waiting() && self.target(uid, entry).is_some();
@@ -229,7 +229,7 @@ impl Table {
         (jobs, wake)
     }
 
-    /// A name that is neither a static pod's nor in the API needs no memory.
+    /// Forgets the mirror state of a name that neither a static pod nor an API pod has.
     fn drop_idle_mirror(&mut self, key: &Key) {
         if let Key::Mirror(name) = key
             && !self.statics.contains_key(name)

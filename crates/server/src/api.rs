@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! Routes a request through authentication and authorization to its answer.
 //!
 //! Owns the order: routing, authentication, authorization, the method, then the answer itself. That order is upstream's, so an
 //! unknown path is a 404 for every client and a known one a 401 without credentials.

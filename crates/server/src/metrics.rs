@@ -1,7 +1,7 @@
-//! What the server counts, under upstream's names.
+//! Metrics of the server, under upstream's names.
 //!
-//! Owns the metrics of requests and of health checks, and into which label a path or method falls: there are few of them, whatever
-//! clients request. They live in the registries that the program passes in; there is nothing global.
+//! Owns the metrics of requests and of health checks, and the label of each path and method: their number is bounded for all
+//! requests. They live in the registries that the program passes in; there is nothing global.
 
 use std::sync::Arc;
 

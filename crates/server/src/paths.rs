@@ -19,15 +19,15 @@ pub(crate) enum Endpoint {
     Pods,
     RunningPods,
     ContainerLogs,
-    /// Reaching into a pod.
+    /// A session in a pod: exec, attach, port forwarding.
     Session(Session),
     Configz,
     /// The node's own logs.
     NodeLogs,
     Checkpoint,
-    /// Where rubelet spends its time.
+    /// `/debug/pprof/`.
     Profiles,
-    /// How much is logged.
+    /// `/debug/flags/v`.
     Verbosity,
     Flagz,
     Statusz,

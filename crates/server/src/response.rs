@@ -215,7 +215,7 @@ pub(crate) fn json(bytes: impl Into<Bytes>) -> Answer {
     answer(StatusCode::OK, Some(JSON), Body::whole(bytes))
 }
 
-/// A page of metrics. No name on it needs to be escaped; the content type says so to clients that accept escaping.
+/// A page of metrics. No name on it needs to be escaped; the content type announces that to clients that accept escaping.
 pub(crate) fn metrics_text(page: impl Into<Bytes>) -> Answer {
     let kind = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
     answer(

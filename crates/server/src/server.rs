@@ -117,8 +117,8 @@ impl Server {
         let ports = if configuration.enable_server == Some(false) {
             None
         } else {
-            for door in access::open_doors(configuration) {
-                tracing::warn!("{door}");
+            for setting in access::insecure_settings(configuration) {
+                tracing::warn!("{setting}");
             }
             let bind = async |setting: &'static str, port: i32| {
                 let address = address("address", &configuration.address, port)?;
@@ -320,18 +320,18 @@ fn address(setting: &'static str, host: &str, port: i32) -> Result<SocketAddr, S
 
 /// A health port that is taken does not keep the node from running: it is tried again and again.
 async fn serve_healthz(address: SocketAddr, api: Arc<Api>, mut stopping: Stopping) {
-    let mut told = false;
+    let mut is_logged = false;
     loop {
         match listen("healthzPort", address).await {
             Ok(listener) => {
                 let api = Plain(api);
                 return accept_connections("healthz", listener, HEALTHZ_CONNECTIONS, api, stopping).await;
             }
-            Err(error) if told => tracing::debug!(%error, "The health port is still taken"),
+            Err(error) if is_logged => tracing::debug!(%error, "The health port is still taken"),
             Err(error) => {
                 let source = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::error!(%error, source, "The health port does not listen; it is tried again");
-                told = true;
+                is_logged = true;
             }
         }
         tokio::select! {

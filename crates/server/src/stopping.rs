@@ -1,4 +1,4 @@
-//! Knowing that the server stops.
+//! The signal that the server stops.
 
 use tokio::sync::watch;
 

@@ -220,7 +220,10 @@ fn no_connection_names_the_server_and_the_cause() {
 #[test]
 fn bad_json_is_told_without_its_content() {
     let error = serde_json::from_str::<u8>("\"hunter2\"").unwrap_err();
-    assert_eq!(decode_words(&error), "has another form at line 1 column 9");
+    assert_eq!(
+        describe_decode_error(&error),
+        "has another form at line 1 column 9"
+    );
 }
 
 #[test]

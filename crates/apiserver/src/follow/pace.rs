@@ -1,9 +1,9 @@
-//! How long to wait, each client differently.
+//! Pauses between lists and watches, with jitter.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The server ends a watch after a time between this and twice this, so that not all end together. Upstream's live for 5 to 10
+/// The server ends a watch after a time between this and twice this, so that not all end together. Upstream's last 5 to 10
 /// minutes; a node may have thousands of watches, and each end is a request.
 const WATCH_SECONDS: u64 = 1800;
 
@@ -12,26 +12,26 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 const LONGEST_SPREAD: Duration = Duration::from_secs(1);
 
-/// How often we ask again for a type that the server does not have.
+/// How often a type is listed again that the server does not serve.
 const NOT_SERVED_PAUSE: Duration = Duration::from_secs(300);
 
-/// How long the next watch shall last.
+/// The `timeoutSeconds` of the next watch.
 pub(super) fn watch_seconds() -> u64 {
     let share = Duration::from_secs(WATCH_SECONDS).mul_f64(random());
     WATCH_SECONDS + share.as_secs()
 }
 
-/// Until the next question for a type that the server does not have.
+/// The pause before the next list of a type that the server does not serve.
 pub(super) fn not_served_pause() -> Duration {
     NOT_SERVED_PAUSE.mul_f64(1.0 + random())
 }
 
-/// After so many failures in a row.
+/// The pause after a number of failures in a row.
 pub(super) fn pause(failures: u32) -> Duration {
     pause_after(failures, random())
 }
 
-/// By how much clients differ that an outage's end wakes up.
+/// The random delay after an outage.
 pub(super) fn spread() -> Duration {
     LONGEST_SPREAD.mul_f64(random())
 }

@@ -14,7 +14,7 @@ use super::requests::History;
 use super::wire::Line;
 use super::{Followed, Object};
 use crate::decode;
-use crate::failure::{decode_words, from_watch_error};
+use crate::failure::{describe_decode_error, from_watch_error};
 
 /// The annotation of the bookmark behind the initial events of a watch.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -97,7 +97,7 @@ impl<T: Object> Replica<T> {
         let line: Line<'_> = match serde_json::from_slice(line) {
             Ok(line) => line,
             Err(error) => {
-                let problem = decode_words(&error);
+                let problem = describe_decode_error(&error);
                 tracing::warn!(
                     what = followed.what,
                     problem,
@@ -196,7 +196,7 @@ impl<T: Object> Replica<T> {
                 kind = T::KIND,
                 namespace,
                 name,
-                problem = decode_words(error),
+                problem = describe_decode_error(error),
                 "an object cannot be decoded: only its metadata is followed"
             );
         }

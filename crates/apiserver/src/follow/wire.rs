@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::failure::decode_words;
+use crate::failure::describe_decode_error;
 
 /// All of it but the metadata's content must be there: an answer of something else is no empty list.
 #[derive(Deserialize)]
@@ -16,12 +16,12 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// An error is in words, without a word of the answer.
+    /// The error message quotes nothing of the answer.
     pub(super) fn read(body: &[u8], kind: &str) -> Result<Self, String> {
         let page: Self = serde_json::from_slice(body).map_err(|error| {
             format!(
                 "the answer, which should be a {kind}List, {}",
-                decode_words(&error)
+                describe_decode_error(&error)
             )
         })?;
         if page.kind.strip_suffix("List") != Some(kind) {

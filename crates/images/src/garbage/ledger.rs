@@ -1,6 +1,6 @@
-//! Which images are on the node, since when, when each was used last, and which of them may go.
+//! The images on the node: when each was detected and last used, and which of them may be removed.
 //!
-//! Owns the choice: the order in which unused images go, and why the others stay. It is pure: it removes nothing.
+//! Owns the choice: the order in which unused images are removed, and why the others stay. It is pure: it removes nothing.
 //!
 //! ```text
 //! on the node ─► used? pinned? too young? ─► stays, and is named when space is short
@@ -49,7 +49,7 @@ impl Holders {
         self.0.entry(image).or_default().insert(holder.into());
     }
 
-    /// An image held by its id is held for whatever handler it was pulled.
+    /// An image held by its id is held for every handler that it was pulled for.
     pub(crate) fn of(&self, image: &ImageKey) -> Option<&BTreeSet<String>> {
         let for_all = || self.0.get(&ImageKey::new(&image.id, ""));
         self.0.get(image).or_else(for_all)
@@ -65,7 +65,7 @@ struct Known {
     last_used: Option<Moment>,
 }
 
-/// An image that may go.
+/// An image that may be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unused {
     pub(crate) image: ImageKey,

@@ -45,7 +45,7 @@ pub use crate::garbage::ledger::ImageKey;
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Until the sources of pods have delivered, which takes seconds.
 const EARLY_INTERVAL: Duration = Duration::from_secs(10);
-/// Callers that wait for a round of theirs.
+/// How many requests for a round may wait.
 const ASK_BUFFER: usize = 4;
 
 const FREE_FAILED: &str = "FreeDiskSpaceFailed";
@@ -67,14 +67,14 @@ pub struct GarbageSettings {
 }
 
 impl GarbageSettings {
-    /// As upstream: nothing goes by itself when the disk may become full and no age is set.
+    /// As upstream: no image is removed when the high threshold is 100 % and no maximum age is set.
     #[must_use]
     pub fn is_switched_off(&self) -> bool {
         self.high_percent >= 100 && self.max_age.is_zero()
     }
 }
 
-/// The edges.
+/// The ports that the collection uses.
 #[derive(Clone)]
 pub struct GarbagePorts {
     pub clock: Arc<dyn Clock>,
@@ -127,7 +127,7 @@ pub enum GarbageError {
         freed_bytes: u64,
         errors: Vec<RuntimeError>,
     },
-    /// With who holds the space.
+    /// With the images that hold the space.
     #[error("{0}")]
     NotEnough(String),
     #[error("the collection of images has ended")]
@@ -144,7 +144,7 @@ pub struct GarbageHandle {
 }
 
 impl GarbageHandle {
-    /// Removes every unused image, now, whatever the thresholds are; young and pinned ones stay. For when the disk is short.
+    /// Removes every unused image now, without regard to the thresholds; images below the minimum age and pinned ones stay. Eviction calls it.
     ///
     /// # Errors
     /// When it is not known what is used, or an image could not be removed.

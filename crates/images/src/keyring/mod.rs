@@ -13,7 +13,7 @@ use crate::keyring::docker_config::DockerConfig;
 
 pub(crate) use address::Address;
 
-/// Who asks for Docker Hub by its old name means the same registry.
+/// The old name of Docker Hub is the same registry.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
 const SCHEMES: [&str; 2] = ["https://", "http://"];
 /// The registry's own paths, which are no repositories.

@@ -139,7 +139,7 @@ mod tests {
                 assert_eq!(
                     cache.find(image, Some(&account("x")), at(1)),
                     None,
-                    "it is nobody's"
+                    "it has no owner"
                 );
             }
         };

@@ -228,7 +228,7 @@ pub(crate) struct Intent {
 }
 
 impl Intent {
-    /// `image_refs`: whatever the image may be asked for by.
+    /// `image_refs`: all references by which the image may be requested.
     pub(crate) async fn pulled(self, image_refs: &BTreeSet<&str>, used: Option<&Candidate>) {
         let grants = Grants::of(used);
         for image_ref in image_refs {

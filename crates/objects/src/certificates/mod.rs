@@ -171,8 +171,8 @@ impl Certificates {
             // Followed before the first request is made, so that no answer is missed.
             self.requests.begin();
             let name = format!("certificate of volume {}", place.volume);
-            let life = Arc::clone(self).live(place, wake);
-            self.means.spawner.spawn(&name, Box::pin(life));
+            let run = Arc::clone(self).live(place, wake);
+            self.means.spawner.spawn(&name, Box::pin(run));
         }
     }
 

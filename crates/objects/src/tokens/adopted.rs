@@ -1,4 +1,4 @@
-//! Tokens that volumes show since before rubelet started.
+//! Tokens that were already in a volume when rubelet started.
 //!
 //! Owns which of them answer a question. Pure: the file is read elsewhere. The claims are not verified: the file lies in a volume of the
 //! very pod that the token is for, so a token that the pod forged harms the pod alone.
@@ -10,12 +10,12 @@ use rubelet_model::token_claims::TokenClaims;
 use rubelet_ports::TokenQuestion;
 use thiserror::Error;
 
-/// What is left of a token's time.
+/// A token from a volume that is still valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) age: Duration,
-    /// The life that was asked for, from which renewal is counted.
-    pub(super) life: Duration,
+    /// The requested lifetime, from which the renewal is counted.
+    pub(super) lifetime: Duration,
     /// Until the API server no longer accepts it.
     pub(super) remaining: Duration,
 }
@@ -63,21 +63,25 @@ pub(super) fn judge(content: &str, question: &TokenQuestion, now: Timestamp) -> 
             .and_then(|seconds| u64::try_from(seconds).ok())
     };
     let period = |from: i64, to: i64| seconds(from, to).map(Duration::from_secs);
-    // An extended token is valid for up to a year, and is still to be renewed within the life that was asked for. The API server may
+    // An extended token is valid for up to a year, and is still to be renewed within the requested lifetime. The API server may
     // give less than that, and never more.
     let asked_end = claims.warn_after.unwrap_or(claims.expires_at);
-    let life = period(claims.issued_at, asked_end).ok_or(NotHeld::NotValid)?;
-    let is_longer = life > rubelet_model::period(question.expiration_seconds);
+    let lifetime = period(claims.issued_at, asked_end).ok_or(NotHeld::NotValid)?;
+    let is_longer = lifetime > rubelet_model::period(question.expiration_seconds);
     if is_longer || asked_end > claims.expires_at {
         return Err(NotHeld::OtherLife);
     }
     let now = now.unix_seconds();
-    // A token of the future shows that the node's clock is behind: how old the token is cannot be told then.
+    // A token of the future shows that the node's clock is behind: the age of the token is unknown then.
     let age = period(claims.issued_at, now).ok_or(NotHeld::NotValid)?;
     let remaining = period(now, claims.expires_at).filter(|remaining| !remaining.is_zero());
     let is_early = claims.not_before.is_some_and(|start| start > now);
     match remaining {
-        Some(remaining) if !is_early => Ok(Held { age, life, remaining }),
+        Some(remaining) if !is_early => Ok(Held {
+            age,
+            lifetime,
+            remaining,
+        }),
         _ => Err(NotHeld::NotValid),
     }
 }
@@ -128,7 +132,7 @@ mod tests {
         change(&mut claims, &mut question);
         let content = format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims.to_string()));
         let found = judge(&content, &question, Timestamp::from_unix_seconds(now));
-        let found = found.map(|held| [held.age, held.life, held.remaining].map(|one| one.as_secs()));
+        let found = found.map(|held| [held.age, held.lifetime, held.remaining].map(|one| one.as_secs()));
         assert_eq!(found, expected, "{claims} at {now}");
     }
 
@@ -157,7 +161,7 @@ mod tests {
             claims["kubernetes.io"]["warnafter"] = json!(4607);
         };
         check(extended, 2000, Ok([1000, 3607, 31_535_000]));
-        // Beyond the life that was asked for it is overdue, and the API server still accepts it.
+        // Beyond the requested lifetime it is overdue, and the API server still accepts it.
         check(extended, 5000, Ok([4000, 3607, 31_532_000]));
         let without_mark = |claims: &mut Value, _: &mut TokenQuestion| claims["exp"] = json!(1000 + YEAR);
         check(without_mark, 2000, Err(NotHeld::OtherLife));

@@ -1,18 +1,18 @@
 //! Service account tokens of pods.
 //!
-//! Owns what was issued, who is asking for it, and when a new one is due. Nothing here prints a token. Life is counted from the moment
-//! of the answer: a node whose clock differs from the API server's still renews in time. A pod that ran before rubelet started has a
+//! Owns the issued tokens, the requests under way, and when a new token is due. Nothing here prints a token. The lifetime is counted from
+//! the moment of the answer: a node whose clock differs from the API server's still renews in time. A pod that ran before rubelet started has a
 //! token in its volume: that one is adopted, and while it is fresh the API server is not asked.
 //!
 //! ```text
-//! asked ──► adopted or issued ── 80 % of its life, or 24 h ──► due: its pod is told, and the next question asks for another
+//! asked ──► adopted or issued ── 80 % of its lifetime, 24 h ─► due: its pod is synced, which requests another
 //!             ▲                                      │
 //!             └──────────────────────────────────────┘  meanwhile, and when that fails, the old one is good until it ends
 //! ```
 
 mod adopted;
 mod due;
-mod life;
+mod lifetime;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,14 +27,14 @@ use rubelet_ports::{Clock, FileReader, Moment, ObjectFailure, Randomness, Token,
 use tokio::sync::Notify;
 
 use due::{Due, Now};
-use life::{life, renew_after};
+use lifetime::{lifetime, renew_after};
 
 /// So that pods that started together do not ask together.
 const MAX_JITTER: Duration = Duration::from_secs(10);
 /// After a failure with a token that is still good.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(60);
-/// The API server's own view of pods may be behind the watch that told us of one: a token for a young pod is then "not found".
+/// The API server's own view of pods may be behind the watch that delivered one: a token for a new pod is then "not found".
 const VIEW_LAG_PAUSES: [Duration; 5] = [
     Duration::from_millis(25),
     Duration::from_millis(75),
@@ -42,8 +42,8 @@ const VIEW_LAG_PAUSES: [Duration; 5] = [
     Duration::from_millis(500),
     Duration::from_millis(1200),
 ];
-/// A pod that was told and did not ask is told again.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+/// A pod that was queued for a sync and did not request a token is queued again.
+const QUEUE_AGAIN: Duration = Duration::from_secs(60);
 /// How long a pod without a token waits for a server that asks for a pause.
 const LONGEST_QUIET: Duration = Duration::from_secs(30);
 /// Volumes with tokens are in memory, where files are read at once.
@@ -59,8 +59,8 @@ struct Issued {
     renew: Due,
     end: Due,
     failures: u32,
-    /// When its pod was told that it is due.
-    told: Option<Moment>,
+    /// When its pod was queued because the token is due.
+    queued: Option<Moment>,
 }
 
 impl Issued {
@@ -109,7 +109,7 @@ struct Slot {
     unread: Mutex<Vec<TokenFile>>,
     /// Held to look up and to note, never across an await.
     issued: Mutex<Option<Issued>>,
-    /// Held by whoever asks the API server.
+    /// Held by the task that calls the API server.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct Tokens {
     pub(crate) news: Notify,
 }
 
-/// Who has to ask again, and when to look next.
+/// The pods whose tokens are due, and when to look next.
 #[derive(Default)]
 pub(crate) struct DueTokens {
     pub(crate) pods: Vec<PodUid>,
@@ -231,13 +231,13 @@ impl Tokens {
             let now = Now::of(self.clock.as_ref());
             match adopted::judge(&text, question, now.at) {
                 Ok(held) => {
-                    let renew_after = renew_after(held.life, self.randomness.part_of(MAX_JITTER));
+                    let renew_after = renew_after(held.lifetime, self.randomness.part_of(MAX_JITTER));
                     *slot.issued() = Some(Issued {
                         text,
                         renew: now.plus(renew_after.saturating_sub(held.age)),
                         end: now.plus(held.remaining),
                         failures: 0,
-                        told: None,
+                        queued: None,
                     });
                     self.news.notify_one();
                     break;
@@ -269,7 +269,7 @@ impl Tokens {
         let answer = answer
             .map_err(|elapsed| Problem::new(elapsed.to_string()))?
             .map_err(|error| Problem::of(&error))?;
-        let life = life(&answer, question.expiration_seconds);
+        let lifetime = lifetime(&answer, question.expiration_seconds);
         let text = answer.status.and_then(|status| status.token);
         let Some(text) = text.filter(|text| !text.is_empty()) else {
             return Err(Problem::new("the API server answered without a token"));
@@ -277,10 +277,10 @@ impl Tokens {
         let jitter = self.randomness.part_of(MAX_JITTER);
         Ok(Issued {
             text,
-            renew: asked.plus(renew_after(life, jitter)),
-            end: asked.plus(life),
+            renew: asked.plus(renew_after(lifetime, jitter)),
+            end: asked.plus(lifetime),
             failures: 0,
-            told: None,
+            queued: None,
         })
     }
 
@@ -335,7 +335,7 @@ impl Tokens {
             .max(problem.quiet);
         old.failures = old.failures.saturating_add(1);
         old.renew = now.plus(wait);
-        old.told = None;
+        old.queued = None;
         let token = old.token();
         drop(issued);
         self.news.notify_one();
@@ -358,7 +358,7 @@ impl Tokens {
         let mut due = DueTokens::default();
         let mut slots = self.slots();
         slots.retain(|question, slot| {
-            // A slot stays for whoever asks now, and for files that the next question looks into.
+            // A slot stays for the callers of now, and for files that the next question looks into.
             let is_asked = Arc::strong_count(slot) > 1 || !slot.unread().is_empty();
             let mut issued = slot.issued();
             let Some(issued) = issued.as_mut() else {
@@ -368,14 +368,14 @@ impl Tokens {
                 due.pods.push(PodUid::new(question.pod_uid.clone()));
                 return is_asked;
             }
-            let wait = match issued.told {
-                Some(told) => TELL_AGAIN.saturating_sub(now.moment.since(told)),
+            let wait = match issued.queued {
+                Some(queued) => QUEUE_AGAIN.saturating_sub(now.moment.since(queued)),
                 None => now.until(issued.renew),
             };
             if wait.is_zero() {
                 due.pods.push(PodUid::new(question.pod_uid.clone()));
-                issued.told = Some(now.moment);
-                due.soon(TELL_AGAIN);
+                issued.queued = Some(now.moment);
+                due.soon(QUEUE_AGAIN);
             } else {
                 due.soon(wait);
             }

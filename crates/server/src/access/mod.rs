@@ -56,9 +56,9 @@ pub(crate) fn check(configuration: &KubeletConfiguration, has_api_server: bool) 
     }
 }
 
-/// Settings in force that let anonymous users in, and what each of them means. They are upstream's defaults without a
+/// Insecure settings in force, with their meaning. They are upstream's defaults without a
 /// configuration file, so they are only logged.
-pub(crate) fn open_doors(configuration: &KubeletConfiguration) -> Vec<&'static str> {
+pub(crate) fn insecure_settings(configuration: &KubeletConfiguration) -> Vec<&'static str> {
     let doors = [
         (
             configuration.authentication.anonymous.enabled == Some(true),
@@ -66,11 +66,11 @@ pub(crate) fn open_doors(configuration: &KubeletConfiguration) -> Vec<&'static s
         ),
         (
             configuration.authorization.mode == "AlwaysAllow",
-            "authorization.mode AlwaysAllow lets everybody who is let in enter every container",
+            "authorization.mode AlwaysAllow lets every client that authenticates enter every container",
         ),
         (
             configuration.read_only_port > 0,
-            "readOnlyPort shows the node's pods, their environment included, to whoever can connect",
+            "readOnlyPort shows the node's pods, their environment included, to every client that can connect",
         ),
     ];
     let open = doors.into_iter().filter(|(is_open, _)| *is_open);
@@ -80,7 +80,7 @@ pub(crate) fn open_doors(configuration: &KubeletConfiguration) -> Vec<&'static s
 pub(crate) struct Access {
     authenticator: Authenticator,
     authorizer: Authorizer,
-    /// Whether reaching into a container is creating something, whatever the method.
+    /// Whether access to a container counts as `create`, with any method.
     sessions_need_create: bool,
     /// Logged once: clients could else fill the log. Held for a comparison, never across an await.
     last_refusal: Mutex<String>,
@@ -153,7 +153,7 @@ impl Access {
                 Decision::Allowed => return Ok(()),
                 Decision::Refused => {}
                 Decision::Failed(error) => {
-                    tracing::info!(user = user.name, verb, subresource, %error, "Nobody can tell what a user may do");
+                    tracing::info!(user = user.name, verb, subresource, %error, "A user's access could not be reviewed");
                     let message = format!(
                         "Authorization error (user={}, verb={verb}, resource={RESOURCE}, subresource={subresource})",
                         user.name
@@ -196,9 +196,12 @@ mod tests {
             let mut configuration = KubeletConfiguration::default();
             configuration.authorization.mode = "Webhook".to_owned();
             change(&mut configuration);
-            let told = open_doors(&configuration);
-            let words: Vec<&str> = told.iter().filter_map(|text| text.split(' ').next()).collect();
-            assert_eq!(words, expected);
+            let warnings = insecure_settings(&configuration);
+            let settings: Vec<&str> = warnings
+                .iter()
+                .filter_map(|text| text.split(' ').next())
+                .collect();
+            assert_eq!(settings, expected);
         };
         check(&|_| {}, &[]);
         check(
@@ -221,16 +224,16 @@ mod tests {
             configuration.authentication.anonymous.enabled = Some(true);
             configuration.authorization.mode = "AlwaysAllow".to_owned();
             change(&mut configuration);
-            let told = check(&configuration, has_api_server)
+            let warnings = check(&configuration, has_api_server)
                 .map_or_else(|error| error.to_string(), |()| String::new());
             assert!(
-                told.starts_with(expected) && told.is_empty() == expected.is_empty(),
-                "{told}"
+                warnings.starts_with(expected) && warnings.is_empty() == expected.is_empty(),
+                "{warnings}"
             );
         };
         let tokens = |c: &mut KubeletConfiguration| c.authentication.webhook.enabled = Some(true);
         let webhook = |c: &mut KubeletConfiguration| c.authorization.mode = "Webhook".to_owned();
-        let nobody = |c: &mut KubeletConfiguration| c.authentication.anonymous.enabled = Some(false);
+        let no_anonymous = |c: &mut KubeletConfiguration| c.authentication.anonymous.enabled = Some(false);
         check(false, &|_| {}, "");
         check(true, &|_| {}, "");
         check(
@@ -245,11 +248,11 @@ mod tests {
             "no client provided, cannot use webhook authorization",
         );
         check(true, &webhook, "");
-        check(true, &nobody, "no authentication method configured");
+        check(true, &no_anonymous, "no authentication method configured");
         check(
             true,
             &|c| {
-                nobody(c);
+                no_anonymous(c);
                 tokens(c);
             },
             "",

@@ -1,7 +1,7 @@
-//! Bearer tokens: where a request carries one, and what the API server says about it.
+//! Bearer tokens: where a request carries one, and the API server's review of it.
 //!
 //! Owns the review of tokens and how long its answer holds. A token must not be kept, logged or shown: the memory of answers
-//! knows digests only, and what the API server says about a token is searched for it.
+//! knows digests only, and a message of the API server is searched for the token.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,12 +27,12 @@ use crate::upgrade::is_websocket;
 const TOKENS: usize = 4096;
 const WEBSOCKET_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// What the API server says about a token.
+/// The API server's verdict about a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TokenVerdict {
     Known(Arc<User>),
     Unknown,
-    /// It could not tell, or told why not. Never remembered.
+    /// The review failed, with a reason or without. Never cached.
     Failed(Arc<str>),
     /// It was not asked, because too many reviews are pending. Never remembered.
     NotAsked,
@@ -143,9 +143,9 @@ fn verdict(status: TokenReviewStatus, token: &str) -> TokenVerdict {
 /// The token of the `Authorization` header.
 pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
-    let mut words = value.split(' ');
-    let scheme = words.next()?;
-    let token = words.next()?;
+    let mut parts = value.split(' ');
+    let scheme = parts.next()?;
+    let token = parts.next()?;
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 

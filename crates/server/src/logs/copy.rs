@@ -44,7 +44,7 @@ pub(super) struct Followed {
     pub(super) container_id: String,
     pub(super) log_files: Arc<dyn LogFileReader>,
     pub(super) stopping: Stopping,
-    /// Among those who follow.
+    /// Its permit among the requests that follow a log.
     pub(super) _place: OwnedSemaphorePermit,
 }
 
@@ -306,7 +306,7 @@ mod tests {
 
     use super::*;
 
-    /// A container that runs, and whose log has grown whenever somebody waits for that, for the first thousand times.
+    /// A container that runs, and whose log has grown whenever a caller waits for that, for the first thousand times.
     #[derive(Default)]
     struct Busy {
         asked: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Which container's log is meant, and where it is.
+//! Finds the container whose log is requested, and its log file.
 //!
 //! Owns the choice between the container that runs and those before it, with upstream's texts where there is none. The path
 //! comes from the scheme that containers are created with; only for an earlier container the runtime is asked.

@@ -1,7 +1,7 @@
 //! `/containerLogs/{namespace}/{pod}/{container}`.
 //!
 //! Owns how a request becomes the bytes of a log file: the options, the file, and copying it. Memory is bounded
-//! whatever the file holds. Files that were rotated away before the request are not looked at, as upstream does not; those that
+//! for every content of the file. Files that were rotated away before the request are not looked at, as upstream does not; those that
 //! are rotated away while a client follows are read to their end.
 
 mod copy;

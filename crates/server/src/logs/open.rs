@@ -1,6 +1,6 @@
 //! Opens the files of a log without trusting their directory.
 //!
-//! Owns how a path is resolved. A pod that mounts the directory of logs can make links and pipes in it, so that the kernel is told
+//! Owns how a path is resolved. A pod that mounts the directory of logs can make links and pipes in it, so that the kernel is asked
 //! to stay below it, nothing but a regular file is read, and opening never waits. The one link that leads out is that of Docker,
 //! to the file of the very container. Once it is found, the directory of a log is held open: what becomes of its path does not
 //! matter any more.
@@ -124,7 +124,7 @@ fn folder(top: impl AsFd, path: &Path, resolve: ResolveFlags) -> io::Result<Owne
     }
 }
 
-/// A rename that raced with the resolution makes the kernel ask to try again; one who renames in a loop must not keep the
+/// A rename that raced with the resolution makes the kernel ask to try again; a pod that renames in a loop must not keep the
 /// thread.
 fn despite_races<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 1..MAX_RACES {

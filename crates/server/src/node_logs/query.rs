@@ -244,13 +244,13 @@ pub(super) fn invalid_files(files: &[String], why: &str) -> String {
 
 /// Several errors as one, equal ones only once.
 pub(super) fn together(problems: &[String]) -> String {
-    let mut told: Vec<&str> = Vec::new();
+    let mut distinct: Vec<&str> = Vec::new();
     for problem in problems {
-        if !told.contains(&problem.as_str()) {
-            told.push(problem);
+        if !distinct.contains(&problem.as_str()) {
+            distinct.push(problem);
         }
     }
-    match told.as_slice() {
+    match distinct.as_slice() {
         [one] => (*one).to_owned(),
         several => format!("[{}]", several.join(", ")),
     }

@@ -299,12 +299,15 @@ impl Streams {
         let container = running_container(observed.as_deref(), target.container)
             .ok_or_else(|| no_container(target.container))?;
         let command: Vec<String> = form.first("cmd").split(' ').map(str::to_owned).collect();
-        let words = command.join(" ");
+        let command_line = command.join(" ");
         let result = self.runtime.exec_sync(container, command, None).await;
         let result = result.map_err(|error| Problem::internal(&error))?;
         if result.exit_code != 0 {
             let stderr = String::from_utf8_lossy(&result.stderr);
-            let message = format!("command '{words}' exited with {}: {stderr}", result.exit_code);
+            let message = format!(
+                "command '{command_line}' exited with {}: {stderr}",
+                result.exit_code
+            );
             return Err(Problem::internal(&message));
         }
         let mut output = result.stdout;

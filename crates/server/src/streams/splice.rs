@@ -25,7 +25,7 @@ const BUFFER_BYTES: usize = 16 * 1024;
 /// once; this is for bytes in transit.
 const HALF_CLOSED_LIMIT: Duration = Duration::from_secs(10);
 /// How long closing both sides may take.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// How a session came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +58,8 @@ where
     )
     .await;
     // A side that was not closed before is closed now, so that it does not take the end for a broken connection.
-    let farewell = async { tokio::join!(to_client.shutdown(), to_runtime.shutdown()) };
-    drop(tokio::time::timeout(FAREWELL_LIMIT, farewell).await);
+    let closing = async { tokio::join!(to_client.shutdown(), to_runtime.shutdown()) };
+    drop(tokio::time::timeout(CLOSE_LIMIT, closing).await);
     end
 }
 

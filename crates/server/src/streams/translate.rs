@@ -31,7 +31,7 @@ const RESIZE: u8 = 4;
 const CLOSES: u8 = 255;
 /// What names a stream to the runtime.
 const STREAM_TYPE: &str = "streamtype";
-/// A status is short, whatever the command printed.
+/// A status is short: it holds no output of the command.
 const STATUS_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 32 * 1024;
 /// How long a runtime may take to accept all streams; upstream waits as long.
@@ -161,13 +161,13 @@ impl<C: AsyncWrite + Unpin, R: AsyncWrite + Unpin> Translation<C, R> {
                     if begins {
                         channel = None;
                     }
-                    let said = match (channel, bytes.split_first()) {
+                    let message = match (channel, bytes.split_first()) {
                         (Some(channel), _) => Some((channel, bytes.as_slice())),
                         (None, Some((first, rest))) => Some((*first, rest)),
                         (None, None) => None,
                     };
-                    channel = said.map(|(channel, _)| channel);
-                    if let Some((channel, bytes)) = said
+                    channel = message.map(|(channel, _)| channel);
+                    if let Some((channel, bytes)) = message
                         && !self.is_over.load(Ordering::Relaxed)
                     {
                         self.tell_runtime(channel, bytes).await?;
@@ -442,7 +442,7 @@ mod tests {
         let (_, status) = hear(&mut client).await;
         assert!(status.starts_with(b"\x03{\"metadata\":{},\"status\":\"Failure\""));
         assert_eq!(hear(&mut client).await.0, 0x88);
-        // It talks on for a while, and then nobody listens.
+        // It talks on for a while, and then no client listens.
         say(&mut client, b"\0late").await;
         assert_eq!(session.await.unwrap(), End::Runtime);
     }
@@ -477,7 +477,7 @@ mod tests {
     async fn a_runtime_that_does_not_take_the_streams_ends_the_session() {
         let (mut client, _runtime, session) = begin(ALL);
         hear(&mut client).await;
-        // It waits for somebody to hear it.
+        // It waits for the client to read it.
         say(&mut client, b"\0words").await;
         let start = Instant::now();
         let (_, status) = hear(&mut client).await;

@@ -1,15 +1,15 @@
-//! How long tokens live, and when they are renewed.
+//! Lifetimes of tokens, and when a token is renewed.
 
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// A token is renewed after this time however long it lives.
+/// A token is renewed after this time at the latest.
 const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a token lives, by the API server's own clock; it may give less than was asked for.
-pub(super) fn life(answer: &TokenRequest, asked_seconds: i64) -> Duration {
+/// The lifetime of a token by the API server's own clock, which may be less than the requested one.
+pub(super) fn lifetime(answer: &TokenRequest, asked_seconds: i64) -> Duration {
     let status = answer.status.as_ref();
     let end = status.and_then(|status| status.expiration_timestamp.as_ref());
     if let (Some(Time(end)), Some(Time(created))) = (end, &answer.metadata.creation_timestamp)
@@ -23,9 +23,9 @@ pub(super) fn life(answer: &TokenRequest, asked_seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// The age at which a token with this life is renewed.
-pub(super) fn renew_after(life: Duration, jitter: Duration) -> Duration {
-    let eighty_percent = life / 5 * 4;
+/// The age at which a token with this lifetime is renewed.
+pub(super) fn renew_after(lifetime: Duration, jitter: Duration) -> Duration {
+    let eighty_percent = lifetime / 5 * 4;
     eighty_percent.min(MAX_AGE).saturating_sub(jitter)
 }
 
@@ -38,12 +38,12 @@ mod tests {
 
     #[test]
     fn a_token_is_renewed_at_four_fifths_or_a_day() {
-        let check = |life: u64, jitter: u64, expected: u64| {
-            let (life, jitter) = (Duration::from_secs(life), Duration::from_secs(jitter));
+        let check = |lifetime: u64, jitter: u64, expected: u64| {
+            let (lifetime, jitter) = (Duration::from_secs(lifetime), Duration::from_secs(jitter));
             assert_eq!(
-                renew_after(life, jitter),
+                renew_after(lifetime, jitter),
                 Duration::from_secs(expected),
-                "{life:?}"
+                "{lifetime:?}"
             );
         };
         check(3600, 0, 2880);
@@ -69,7 +69,11 @@ mod tests {
                 expiration_timestamp: Some(time(end)),
                 token: None,
             });
-            assert_eq!(life(&answer, 3607), Duration::from_secs(expected), "{answer:?}");
+            assert_eq!(
+                lifetime(&answer, 3607),
+                Duration::from_secs(expected),
+                "{answer:?}"
+            );
         };
         check(Some(1000), 1600, Some(3600), 600);
         check(None, 1600, Some(3600), 3600);
