@@ -52,7 +52,7 @@ pub(crate) enum Trust {
     System,
     These(Text),
     /// `insecure-skip-tls-verify`
-    Anybody,
+    AnyServer,
 }
 
 /// How requests say who we are, beside a certificate.

@@ -5,13 +5,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rubelet_x509::{Authorities, verify_tls12_signature, verify_tls13_signature};
+use rubelet_x509::{AnyCertificate, Authorities};
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::client::Resumption;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::client::danger::ServerCertVerifier;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 use crate::identity::ClientIdentity;
 use crate::kubeconfig::{Text, Trust};
@@ -69,7 +69,7 @@ impl Tls {
 
 fn stamp(trust: &Trust) -> Option<Stamp> {
     match trust {
-        Trust::System | Trust::Anybody => None,
+        Trust::System | Trust::AnyServer => None,
         Trust::These(text) => text.path().and_then(Stamp::of),
     }
 }
@@ -87,7 +87,8 @@ fn build(trust: &Trust, identity: &ClientIdentity) -> Result<Built, (Option<Stri
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
         Trust::System => believed(system_roots()?)?,
         Trust::These(text) => believed(these_roots(text)?)?,
-        Trust::Anybody => Arc::new(Anybody(Arc::clone(&provider))),
+        // `insecure-skip-tls-verify`: the connection is encrypted, and the server is not authenticated.
+        Trust::AnyServer => Arc::new(AnyCertificate::new(&provider)),
     };
     let mut config = builder
         .dangerous()
@@ -131,45 +132,4 @@ fn system_roots() -> Result<Authorities, (Option<String>, String)> {
         return Err((None, problem.to_owned()));
     }
     Ok(roots)
-}
-
-/// `insecure-skip-tls-verify`: the connection is encrypted, and the server is not authenticated.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -14,7 +14,7 @@ use crate::plain;
 ///
 /// # Errors
 /// When it is not one of the certificate's key.
-pub fn verify_tls12_signature(
+pub(crate) fn verify_tls12_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
     signature: &DigitallySignedStruct,
@@ -47,7 +47,7 @@ pub fn verify_tls12_signature(
 ///
 /// # Errors
 /// When it is not one of the certificate's key.
-pub fn verify_tls13_signature(
+pub(crate) fn verify_tls13_signature(
     message: &[u8],
     certificate: &CertificateDer<'_>,
     signature: &DigitallySignedStruct,

@@ -22,7 +22,7 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-pub use handshake::{verify_tls12_signature, verify_tls13_signature};
+use handshake::{verify_tls12_signature, verify_tls13_signature};
 pub use plain::{Refusal, element, subject};
 use plain::{Usage, check};
 
@@ -109,6 +109,33 @@ pub fn fits_its_key(pair: &CertifiedKey) -> bool {
     of_key.is_some() && of_key.as_deref() == of_certificate
 }
 
+/// The methods that rustls has in the same form for clients and for servers: they check the signature of the handshake.
+macro_rules! signatures_of_the_handshake {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls12_signature(message, certificate, signature, &self.algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, certificate, signature, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.algorithms.supported_schemes()
+        }
+    };
+}
+
 #[derive(Debug)]
 struct Servers {
     strict: Arc<WebPkiServerVerifier>,
@@ -152,27 +179,7 @@ impl ServerCertVerifier for Servers {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    signatures_of_the_handshake!();
 }
 
 #[derive(Debug)]
@@ -211,27 +218,59 @@ impl ClientCertVerifier for Clients {
         }
     }
 
-    fn verify_tls12_signature(
+    signatures_of_the_handshake!();
+}
+
+/// Accepts any certificate whose key the other side has: the handshake's signature is still checked. As a server it requests the client's
+/// certificate without requiring it, and without hints, because the authorities may change while a connection is open.
+#[derive(Debug)]
+pub struct AnyCertificate {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl AnyCertificate {
+    #[must_use]
+    pub fn new(provider: &CryptoProvider) -> Self {
+        Self {
+            algorithms: provider.signature_verification_algorithms,
+        }
+    }
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
         &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    signatures_of_the_handshake!();
+}
+
+impl ClientCertVerifier for AnyCertificate {
+    fn client_auth_mandatory(&self) -> bool {
+        false
     }
 
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
     }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    signatures_of_the_handshake!();
 }
 
 fn refused(refusal: Refusal) -> Error {

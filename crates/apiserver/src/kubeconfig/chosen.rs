@@ -128,7 +128,7 @@ impl<'a> Chosen<'a> {
                 self.cluster_field("insecure-skip-tls-verify"),
                 "cannot be used together with a certificate authority",
             )),
-            (None, Some(true)) => Ok(Trust::Anybody),
+            (None, Some(true)) => Ok(Trust::AnyServer),
             (Some(authorities), _) => Ok(Trust::These(authorities)),
             (None, _) => Ok(Trust::System),
         }

@@ -3,7 +3,6 @@
 //! Owns the files behind them, read at the start and again when they change; the certificate's only where no other part of rubelet
 //! manages it. A changed file that cannot be used is logged, and what was in force stays.
 
-mod client_certificates;
 mod negotiation;
 mod self_signed;
 mod serving_certificate;
@@ -16,7 +15,7 @@ use futures_util::StreamExt;
 use futures_util::stream::select_all;
 use rubelet_config::{Gate, Settings};
 use rubelet_ports::{FileReader, WatchStream};
-use rubelet_x509::Authorities;
+use rubelet_x509::{AnyCertificate, Authorities};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -26,7 +25,6 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use crate::ServerError;
 use crate::access::ClientAuthorities;
 use crate::stopping::Stopping;
-use client_certificates::AnyClientCertificate;
 use negotiation::Negotiation;
 pub use serving_certificate::{BadPair, ServingCertificate};
 
@@ -293,7 +291,9 @@ fn server_config(
             problem: problem.to_string(),
         })?;
     let builder = if ask_for_certificates {
-        builder.with_client_cert_verifier(Arc::new(AnyClientCertificate::new(&negotiation.provider)))
+        // Whether a certificate is valid is decided at each request, as upstream does: an invalid one is a 401 and not a broken
+        // connection.
+        builder.with_client_cert_verifier(Arc::new(AnyCertificate::new(&negotiation.provider)))
     } else {
         builder.with_no_client_auth()
     };
