@@ -9,8 +9,8 @@ use crate::credential::Candidate;
 use crate::credentials::Found;
 use crate::metrics::Check;
 use crate::records::Access;
-use crate::reference::repository;
 use crate::request::image_of;
+use rubelet_model::image_reference::repository;
 
 /// Whether a pod may use an image that is there.
 pub(crate) enum Use {

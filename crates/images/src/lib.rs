@@ -25,7 +25,6 @@ mod providers;
 mod pulls;
 mod rate;
 mod records;
-mod reference;
 mod request;
 mod settings;
 
@@ -48,8 +47,8 @@ use crate::progress::Waiting;
 use crate::pulls::{Arrival, Pull, PullError, Pulled, Pulls, unpoisoned};
 use crate::rate::PullRate;
 use crate::records::Intent;
-use crate::reference::repository;
 use crate::request::{PullPolicy, image_of, image_spec, present_image, user_of};
+use rubelet_model::image_reference::repository;
 
 pub use crate::backoff::PullBackoffLimits;
 pub use crate::credentials::{CredentialSources, NodeDockerConfig};
@@ -60,8 +59,8 @@ pub use crate::providers::configuration::{
 };
 pub use crate::providers::{CredentialProviders, PodAccounts};
 pub use crate::records::{Allowlist, PullRecords, RecordsPorts, VerificationPolicy};
-pub use crate::reference::{ReferenceError, with_default_tag};
 pub use crate::settings::ImagesSettings;
+pub use rubelet_model::image_reference::{ReferenceError, with_default_tag};
 
 const TOO_MANY_PULLS: &str = "pull QPS exceeded";
 

@@ -8,7 +8,7 @@ use rubelet_lifecycle::configuration::downward::quoted;
 use rubelet_model::GoDuration;
 use rubelet_ports::{FileError, RuntimeError, RuntimeErrorKind as Kind};
 
-use crate::reference::ReferenceError;
+use rubelet_model::image_reference::ReferenceError;
 
 /// Waiting reasons of a container whose image is not there.
 pub(crate) mod reason {

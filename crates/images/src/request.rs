@@ -3,7 +3,7 @@
 use rubelet_ports::{ImageReader, ImageRequest, PresentImage, RuntimeError};
 use rubelet_wire::cri::v1;
 
-use crate::reference::{ReferenceError, with_default_tag};
+use rubelet_model::image_reference::{ReferenceError, with_default_tag};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PullPolicy {

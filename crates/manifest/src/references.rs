@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, Pod, PodSpec, Volume, VolumeProjection};
 
+use rubelet_model::pod::volume_secrets;
+
 use crate::fields::{list, text};
 
 /// A volume whose source is unknown.
@@ -64,38 +66,8 @@ fn needs_secret(spec: &PodSpec) -> bool {
         || list(&spec.volumes).iter().any(volume_needs_secret)
 }
 
-/// Only the first source of a volume is looked at.
 fn volume_needs_secret(volume: &Volume) -> bool {
-    let named = |name: &str| !name.is_empty();
-    let reference = if let Some(source) = &volume.azure_file {
-        return named(&source.secret_name);
-    } else if let Some(source) = &volume.cephfs {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.cinder {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.flex_volume {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.projected {
-        return list(&source.sources)
-            .iter()
-            .any(|source| source.secret.as_ref().is_some_and(|secret| named(&secret.name)));
-    } else if let Some(source) = &volume.rbd {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.secret {
-        return named(text(&source.secret_name));
-    } else if let Some(source) = &volume.scale_io {
-        Some(&source.secret_ref)
-    } else if let Some(source) = &volume.iscsi {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.storageos {
-        source.secret_ref.as_ref()
-    } else {
-        volume
-            .csi
-            .as_ref()
-            .and_then(|source| source.node_publish_secret_ref.as_ref())
-    };
-    reference.is_some_and(|reference| named(&reference.name))
+    volume_secrets(volume).iter().any(|name| !name.is_empty())
 }
 
 fn needs_config_map(spec: &PodSpec) -> bool {

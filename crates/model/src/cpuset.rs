@@ -82,16 +82,6 @@ impl CpuSet {
         union
     }
 
-    pub fn intersection(&self, other: &Self) -> Self {
-        let mut result = Self::default();
-        for (first, last) in &self.runs {
-            for (other_first, other_last) in other.runs.range(..=*last) {
-                result.insert_run(*first.max(other_first), *last.min(other_last));
-            }
-        }
-        result
-    }
-
     pub fn difference(&self, other: &Self) -> Self {
         let mut result = Self::default();
         for (first, last) in &self.runs {
@@ -210,7 +200,6 @@ mod tests {
             prop_assert_eq!(a.len() as usize, left.len());
             prop_assert_eq!(a.iter().collect::<BTreeSet<_>>(), left.clone());
             prop_assert_eq!(a.union(&b), of(&left.union(&right).copied().collect()));
-            prop_assert_eq!(a.intersection(&b), of(&left.intersection(&right).copied().collect()));
             prop_assert_eq!(a.difference(&b), of(&left.difference(&right).copied().collect()));
             prop_assert_eq!(a.to_string().parse::<CpuSet>().unwrap(), a);
         }

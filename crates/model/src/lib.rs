@@ -10,6 +10,7 @@ pub mod document;
 pub mod duration;
 pub mod explanation;
 mod go_json;
+pub mod image_reference;
 pub mod message;
 pub mod names;
 pub mod observation;

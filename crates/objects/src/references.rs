@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     VolumeProjection,
 };
 use rubelet_lifecycle::configuration::object_variables;
+use rubelet_model::pod::volume_secrets;
 use rubelet_ports::TrustQuestion;
 
 /// What an object is good for. The later ones need it more.
@@ -150,7 +151,7 @@ impl References {
         if let Some(map) = &volume.config_map {
             add(&mut self.config_maps, &map.name, Purpose::Volume);
         }
-        if let Some(name) = volume_secret(volume) {
+        for name in volume_secrets(volume) {
             add(&mut self.secrets, name, Purpose::Volume);
         }
     }
@@ -167,34 +168,6 @@ pub fn trust_question(source: &ClusterTrustBundleProjection) -> Option<TrustQues
         signer,
         labels: source.label_selector.clone(),
     })
-}
-
-fn volume_secret(volume: &Volume) -> Option<&str> {
-    if let Some(source) = &volume.secret {
-        return source.secret_name.as_deref();
-    }
-    if let Some(source) = &volume.azure_file {
-        return Some(&source.secret_name);
-    }
-    let reference = if let Some(source) = &volume.cephfs {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.cinder {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.flex_volume {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.rbd {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.scale_io {
-        Some(&source.secret_ref)
-    } else if let Some(source) = &volume.iscsi {
-        source.secret_ref.as_ref()
-    } else if let Some(source) = &volume.storageos {
-        source.secret_ref.as_ref()
-    } else {
-        let csi = volume.csi.as_ref();
-        csi.and_then(|source| source.node_publish_secret_ref.as_ref())
-    };
-    reference.map(|reference| reference.name.as_str())
 }
 
 fn add(names: &mut BTreeMap<String, Purpose>, name: &str, purpose: Purpose) {

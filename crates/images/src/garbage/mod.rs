@@ -35,8 +35,8 @@ use crate::garbage::space::{NoCapacity, judge, not_enough};
 use crate::messages::runtime_errors;
 use crate::metrics::{ImagesMetrics, Removed};
 use crate::records::PullRecords;
-use crate::reference::with_default_tag;
 use crate::request::image_id;
+use rubelet_model::image_reference::with_default_tag;
 
 pub use crate::garbage::holders::{HeldImage, ImageHolders, NodeHolders};
 pub use crate::garbage::ledger::ImageKey;

@@ -16,8 +16,8 @@ use crate::pulls::unpoisoned;
 use crate::records::RecordsPorts;
 use crate::records::record::{Grants, PulledRecord, decode_intent, encode_intent, file_name, is_file_name};
 use crate::records::verification::VerificationPolicy;
-use crate::reference::without_tag;
 use crate::request::image_id;
+use rubelet_model::image_reference::without_tag;
 
 const DIRECTORY_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::credential::{Candidate, Source};
 use crate::records::record::{Grants, PulledRecord, SecretGrant};
-use crate::reference::without_tag;
+use rubelet_model::image_reference::without_tag;
 
 /// A record that is matched by ever new secrets is not written anew beyond this many.
 const MAX_LEARNED_SECRETS: usize = 100;

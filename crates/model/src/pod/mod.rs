@@ -10,7 +10,7 @@ mod source;
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use crate::observation::PodUid;
 
@@ -104,6 +104,41 @@ pub fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 #[must_use]
 pub fn uses_host_network(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
+}
+
+/// The names of the Secrets that a volume needs, in upstream's order of sources; only the first source counts. A name may be empty.
+#[must_use]
+pub fn volume_secrets(volume: &Volume) -> Vec<&str> {
+    let reference = if let Some(source) = &volume.azure_file {
+        return vec![&source.secret_name];
+    } else if let Some(source) = &volume.cephfs {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.cinder {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.flex_volume {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.projected {
+        let sources = source.sources.iter().flatten();
+        let secrets = sources.filter_map(|source| source.secret.as_ref());
+        return secrets.map(|secret| secret.name.as_str()).collect();
+    } else if let Some(source) = &volume.rbd {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.secret {
+        return source.secret_name.as_deref().into_iter().collect();
+    } else if let Some(source) = &volume.scale_io {
+        Some(&source.secret_ref)
+    } else if let Some(source) = &volume.iscsi {
+        source.secret_ref.as_ref()
+    } else if let Some(source) = &volume.storageos {
+        source.secret_ref.as_ref()
+    } else {
+        let csi = volume.csi.as_ref();
+        csi.and_then(|source| source.node_publish_secret_ref.as_ref())
+    };
+    reference
+        .map(|reference| reference.name.as_str())
+        .into_iter()
+        .collect()
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use small::Small;
 
 /// Decimal exponents that have a name in upstream's API.
 pub const NANO: i32 = -9;
-pub const MICRO: i32 = -6;
 pub const MILLI: i32 = -3;
 
 /// How a quantity is printed: with which family of suffixes.

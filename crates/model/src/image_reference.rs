@@ -2,7 +2,7 @@
 //!
 //! Owns the grammar with upstream's error messages. It must not know registries: a short name stays short.
 
-use rubelet_model::names::is_image_name;
+use crate::names::is_image_name;
 use thiserror::Error;
 
 const DEFAULT_DOMAIN: &str = "docker.io";
@@ -35,6 +35,9 @@ pub enum ReferenceError {
 
 /// The reference with a tag where it has neither tag nor digest. Nothing else changes: which registry a short name means is
 /// the runtime's decision.
+///
+/// # Errors
+/// When the text is no image reference.
 pub fn with_default_tag(image: &str) -> Result<String, ReferenceError> {
     if image.len() == 64 && image.bytes().all(is_lower_hex) {
         return Err(ReferenceError::Identifier(image.to_owned()));
@@ -64,19 +67,32 @@ pub fn with_default_tag(image: &str) -> Result<String, ReferenceError> {
 }
 
 /// The repository with its registry, written out: what credentials are looked up by.
-pub(crate) fn repository(image: &str) -> String {
+#[must_use]
+pub fn repository(image: &str) -> String {
     let (domain, remainder) = split_domain(image);
     format!("{domain}/{}", without_tag(&remainder))
 }
 
 /// The reference without tag and digest, and otherwise as it was written.
-pub(crate) fn without_tag(image: &str) -> &str {
+#[must_use]
+pub fn without_tag(image: &str) -> &str {
     let named = image.split_once('@').map_or(image, |(named, _)| named);
     let path_start = named.rfind('/').map_or(0, |slash| slash + 1);
     match named[path_start..].find(':') {
         Some(colon) => &named[..path_start + colon],
         None => named,
     }
+}
+
+/// Whether the reference means the tag `latest`, by name or because it has neither tag nor digest. A text that is no reference does not.
+#[must_use]
+pub fn is_latest(image: &str) -> bool {
+    with_default_tag(image).is_ok_and(|full| {
+        let named = full.split_once('@').map_or(full.as_str(), |(named, _)| named);
+        named
+            .strip_suffix(DEFAULT_TAG)
+            .is_some_and(|rest| rest.ends_with(':'))
+    })
 }
 
 /// What a reference consists of, as far as its letters fit.
