@@ -24,8 +24,8 @@ use crate::paths::{Check, Endpoint, Found, Later, Paths};
 use crate::pods::{self, DesiredPods};
 use crate::profile::Profiles;
 use crate::response::{
-    Answer, error_line, guarded_json, json, metrics_text, redirect, text, unknown_below, unknown_path,
-    wrong_method,
+    Answer, error_line, guarded_json, json, location, metrics_text, redirect, text, unknown_below,
+    unknown_path, wrong_method,
 };
 use crate::stopping::Stopping;
 use crate::streams::{SessionRequest, Streams};
@@ -215,28 +215,4 @@ fn not_yet(later: &Later, method: &Method, rest: &str) -> Answer {
     let mark = if later.methods.is_empty() { "# " } else { "" };
     let message = format!("{mark}rubelet does not support {} yet", later.what);
     error_line(StatusCode::NOT_IMPLEMENTED, &message)
-}
-
-/// A path as it stands in a header, with the request's query.
-fn location(path: &str, query: &str) -> String {
-    const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
-        .remove(b'/')
-        .remove(b'-')
-        .remove(b'_')
-        .remove(b'.')
-        .remove(b'~')
-        .remove(b'$')
-        .remove(b'&')
-        .remove(b'+')
-        .remove(b',')
-        .remove(b':')
-        .remove(b';')
-        .remove(b'=')
-        .remove(b'@');
-    let path = percent_encoding::utf8_percent_encode(path, KEPT);
-    if query.is_empty() {
-        path.to_string()
-    } else {
-        format!("{path}?{query}")
-    }
 }

@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use tokio::sync::mpsc;
 
 use crate::connection_phase::ConnectionPhase;
@@ -236,18 +237,51 @@ pub(crate) fn stream(receiver: mpsc::Receiver<Bytes>) -> Answer {
     answer(StatusCode::OK, None, Body::pieces(receiver))
 }
 
+/// A path as it stands in a header or a link, escaped as Go's `net/url` does.
+pub(crate) fn escaped_path(path: &str) -> PercentEncode<'_> {
+    const KEPT: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'/')
+        .remove(b'-')
+        .remove(b'_')
+        .remove(b'.')
+        .remove(b'~')
+        .remove(b'$')
+        .remove(b'&')
+        .remove(b'+')
+        .remove(b',')
+        .remove(b':')
+        .remove(b';')
+        .remove(b'=')
+        .remove(b'@');
+    utf8_percent_encode(path, KEPT)
+}
+
+/// A path as it stands in a header, with the request's query.
+pub(crate) fn location(path: &str, query: &str) -> String {
+    let path = escaped_path(path);
+    if query.is_empty() {
+        path.to_string()
+    } else {
+        format!("{path}?{query}")
+    }
+}
+
+/// A text for an HTML page, escaped as Go's `html` package does.
+pub(crate) fn escaped_html(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&#34;")
+        .replace('\'', "&#39;")
+}
+
 /// Sends the client to another path of this server.
 pub(crate) fn redirect(method: &Method, location: &str) -> Answer {
     let Ok(target) = HeaderValue::from_str(location) else {
         return unknown_path();
     };
     let mut answer = if method == Method::GET {
-        let escaped = location
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-            .replace('"', "&#34;")
-            .replace('\'', "&#39;");
+        let escaped = escaped_html(location);
         let link = format!("<a href=\"{escaped}\">Temporary Redirect</a>.\n\n");
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         answer(StatusCode::TEMPORARY_REDIRECT, Some(html), Body::whole(link))

@@ -192,25 +192,30 @@ pub(super) fn pod_annotations(
     }
 }
 
+/// Checks the operator of a selector, and that it has as many values as it needs.
+pub(super) fn selector_operator(out: &mut Findings, path: &Path, operator: &str, values: usize) {
+    match operator {
+        "In" | "NotIn" => {
+            if values == 0 {
+                out.required(&path.child("values"), "");
+            }
+        }
+        "Exists" | "DoesNotExist" => {
+            if values > 0 {
+                out.forbidden(&path.child("values"), "this operator has no values");
+            }
+        }
+        _ => out.invalid(&path.child("operator"), "not a selector operator"),
+    }
+}
+
 pub(super) fn label_selector(out: &mut Findings, path: &Path, selector: &Option<LabelSelector>) {
     let Some(selector) = selector else { return };
     labels(out, &path.child("matchLabels"), &selector.match_labels);
     for (position, expression) in list(&selector.match_expressions).iter().enumerate() {
         let path = path.child("matchExpressions").index(position);
         let values = list(&expression.values);
-        match expression.operator.as_str() {
-            "In" | "NotIn" => {
-                if values.is_empty() {
-                    out.required(&path.child("values"), "");
-                }
-            }
-            "Exists" | "DoesNotExist" => {
-                if !values.is_empty() {
-                    out.forbidden(&path.child("values"), "this operator has no values");
-                }
-            }
-            _ => out.invalid(&path.child("operator"), "not a selector operator"),
-        }
+        selector_operator(out, &path, &expression.operator, values.len());
         qualified_name(out, &path.child("key"), &expression.key);
         for (position, value) in values.iter().enumerate() {
             out.invalid_unless(

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use rubelet_model::names::{is_dns_label, is_dns_subdomain, is_label_value};
 
 use super::Options;
-use super::metadata::label_selector;
+use super::metadata::{label_selector, selector_operator};
 use super::names::qualified_name;
 use crate::fields::{list, text};
 use crate::problem::{Findings, Path};
@@ -155,22 +155,9 @@ fn node_term(out: &mut Findings, path: &Path, term: &NodeSelectorTerm, check_val
 fn node_rule(out: &mut Findings, path: &Path, rule: &NodeSelectorRequirement, check_values: bool) {
     let values = list(&rule.values);
     match rule.operator.as_str() {
-        "In" | "NotIn" => {
-            if values.is_empty() {
-                out.required(&path.child("values"), "");
-            }
-        }
-        "Exists" | "DoesNotExist" => {
-            if !values.is_empty() {
-                out.forbidden(&path.child("values"), "this operator has no values");
-            }
-        }
-        "Gt" | "Lt" => {
-            if values.len() != 1 {
-                out.required(&path.child("values"), "exactly one value");
-            }
-        }
-        _ => out.invalid(&path.child("operator"), "not a selector operator"),
+        "Gt" | "Lt" if values.len() == 1 => {}
+        "Gt" | "Lt" => out.required(&path.child("values"), "exactly one value"),
+        operator => selector_operator(out, path, operator, values.len()),
     }
     qualified_name(out, &path.child("key"), &rule.key);
     for (position, value) in values.iter().enumerate().filter(|_| check_values) {

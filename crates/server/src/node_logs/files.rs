@@ -13,33 +13,17 @@ use http::header::{
 use http::request::Parts;
 use http::{Response, StatusCode};
 use k8s_openapi::jiff;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rubelet_model::Timestamp;
 use rubelet_ports::{
     DirectoryEntry, FileContent, FileError, FileErrorKind, FileKind, NodeLog, NodeLogFile, NodeLogReader,
 };
 
 use super::{PIECE_BYTES, channel};
-use crate::response::{Answer, Body, error_line};
+use crate::response::{Answer, Body, error_line, escaped_html, escaped_path, location};
 
 /// How much of a file is read to find its type.
 const SAMPLE_BYTES: usize = 512;
 const INDEX: &str = "index.html";
-/// What stands in a link as it is.
-const LINK: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b'/')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'+')
-    .remove(b',')
-    .remove(b':')
-    .remove(b';')
-    .remove(b'=')
-    .remove(b'@');
 
 /// Answers for a path below the directory of logs, with its slash at the end if it has one.
 pub(super) async fn answer(reader: &dyn NodeLogReader, head: &Parts, path: &str) -> Answer {
@@ -83,12 +67,7 @@ fn refusal(error: &FileError) -> Answer {
 
 /// Redirects the client to a path relative to the one it requested.
 fn moved(to: &str, query: &str) -> Answer {
-    let path = utf8_percent_encode(to, LINK);
-    let location = if query.is_empty() {
-        path.to_string()
-    } else {
-        format!("{path}?{query}")
-    };
+    let location = location(to, query);
     let mut answer = Response::new(Body::whole(Bytes::new()));
     *answer.status_mut() = StatusCode::MOVED_PERMANENTLY;
     if let Ok(location) = HeaderValue::from_str(&location) {
@@ -109,13 +88,8 @@ fn list(entries: &[DirectoryEntry]) -> Answer {
         let name = format!("{}{slash}", entry.name);
         // A colon in the first part would make a scheme of it.
         let here = if name.contains(':') { "./" } else { "" };
-        let link = utf8_percent_encode(&name, LINK);
-        let shown = name
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-            .replace('"', "&#34;")
-            .replace('\'', "&#39;");
+        let link = escaped_path(&name);
+        let shown = escaped_html(&name);
         page.push_str(&format!("<a href=\"{here}{link}\">{shown}</a>\n"));
     }
     page.push_str("</pre>\n");
