@@ -1,7 +1,7 @@
 # Rubelet's targets. `make help` lists them. Each prints what it does.
 
 CARGO ?= cargo
-TESTBED = $(CARGO) run --quiet --package rubelet-testkit --bin testbed --
+TESTBED = $(CARGO) run --quiet --package rubelet-testbed-cli --bin testbed --
 # One feature set for all tests, so that `make e2e` after `make test` compiles no crate twice.
 TEST = $(CARGO) test --workspace --quiet
 
@@ -61,7 +61,7 @@ bench: ## The speed and size budget: rubelet, upstream's kubelet and the bare CR
 	@echo "bench: building rubelet and what measures it (release)"
 # One after the other: built together they would share features, and the binary would not be the one of `make build`.
 	@$(CARGO) build --release --package rubelet
-	@$(CARGO) build --release --package rubelet-testkit --bin testbed
+	@$(CARGO) build --release --package rubelet-testbed-cli --bin testbed
 	@target/release/testbed bench --rubelet target/release/rubelet $(BENCH)
 
 soak: ## 100,000 simulated scenarios, 1,000 kills of rubelet, 200 rounds of churn, the property tests and comparisons with 100 times the cases

@@ -52,7 +52,7 @@ pub(crate) async fn of_node(
 mod tests {
     use prometheus::Registry;
     use rubelet_cri::{CriClient, CriMetrics, CriOptions};
-    use rubelet_testkit::fake_cri::{FakeCri, Reaction};
+    use rubelet_fakes::cri::{FakeCri, Reaction};
     use rubelet_wire::cri::v1;
     use tonic::Code;
 

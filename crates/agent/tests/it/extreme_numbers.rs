@@ -11,9 +11,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rubelet_cri::{CriClient, CriMetrics, CriOptions};
+use rubelet_fakes::cri::{FakeCri, Reaction};
 use rubelet_model::MAX_PERIOD_SECONDS;
 use rubelet_ports::RuntimeWriter;
-use rubelet_testkit::fake_cri::{FakeCri, Reaction};
 use rubelet_wire::cri::v1;
 use serde_json::{Value, json};
 

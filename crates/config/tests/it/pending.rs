@@ -255,7 +255,10 @@ fn sources() -> (String, String) {
     let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let mut directories: Vec<PathBuf> = entries(crates)
         .into_iter()
-        .filter(|path| !["sim", "testkit", "e2e"].iter().any(|name| path.ends_with(name)))
+        .filter(|path| {
+            let manifest = fs::read_to_string(path.join("Cargo.toml")).expect("a crate's manifest");
+            !manifest.contains("layer = \"support\"")
+        })
         .map(|path| path.join("src"))
         .collect();
     let (mut rules, mut rest) = (String::new(), String::new());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rubelet_credential_plugins::{PluginProgramError, PluginPrograms};
 use rubelet_ports::{CredentialPlugins as _, PluginCall, PluginFailure};
-use rubelet_testkit::process::write_script;
+use rubelet_testbed::process::write_script;
 
 /// Far beyond what any of these programs needs.
 const LONG: Duration = Duration::from_secs(120);

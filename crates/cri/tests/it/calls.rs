@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use rubelet_cri::CriClient;
+use rubelet_fakes::cri::Reaction;
 use rubelet_ports::{ImageReader, ImageWriter, RuntimeReader, RuntimeWriter};
-use rubelet_testkit::fake_cri::Reaction;
 use rubelet_wire::cri::v1;
 
 use crate::scene::Scene;
@@ -111,7 +111,7 @@ async fn the_client_has_every_call_of_the_interface() {
 
 #[tokio::test]
 async fn services_are_addressed_apart() {
-    let images = rubelet_testkit::fake_cri::FakeCri::start().await.unwrap();
+    let images = rubelet_fakes::cri::FakeCri::start().await.unwrap();
     let scene = Scene::with(|options| options.image_endpoint = Some(images.endpoint())).await;
     call_everything(&scene.client).await;
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The client against Debian's containerd; the end-to-end tests do the same with containerd 2.
 
 use anyhow::Result;
-use rubelet_testkit::containerd::Flavour;
+use rubelet_testbed::containerd::Flavour;
 
 use crate::real_runtime;
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use rubelet_fakes::cri::Reaction;
 use rubelet_model::MAX_PERIOD_SECONDS;
 use rubelet_ports::RuntimeErrorKind as Kind;
 use rubelet_ports::{ImageWriter, RuntimeReader, RuntimeWriter};
-use rubelet_testkit::fake_cri::Reaction;
 use rubelet_wire::cri::v1;
 
 use crate::scene::{HASTY, Scene, failure};

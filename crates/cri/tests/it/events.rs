@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use rubelet_fakes::cri::Reaction;
 use rubelet_ports::RuntimeErrorKind as Kind;
 use rubelet_ports::RuntimeReader;
-use rubelet_testkit::fake_cri::Reaction;
 use rubelet_wire::cri::v1;
 use tonic::Code;
 

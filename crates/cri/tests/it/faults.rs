@@ -1,8 +1,8 @@
 //! Every fault becomes the right kind of error, and the client lives on.
 
+use rubelet_fakes::cri::Reaction;
 use rubelet_ports::RuntimeErrorKind as Kind;
 use rubelet_ports::{RuntimeReader, RuntimeWriter};
-use rubelet_testkit::fake_cri::Reaction;
 use rubelet_wire::cri::v1;
 use tonic::Code;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use rubelet_cri::MAX_MESSAGE_BYTES;
+use rubelet_fakes::cri::Reaction;
 use rubelet_ports::RuntimeErrorKind as Kind;
 use rubelet_ports::{ImageReader, RuntimeReader, RuntimeWriter};
-use rubelet_testkit::fake_cri::Reaction;
 use rubelet_wire::cri::v1;
 use tonic::Code;
 

@@ -2,8 +2,8 @@
 
 use prometheus::TextEncoder;
 use rubelet_cri::CriMetrics;
+use rubelet_fakes::cri::Reaction;
 use rubelet_ports::{ImageReader, RuntimeReader, RuntimeWriter};
-use rubelet_testkit::fake_cri::Reaction;
 use rubelet_wire::cri::v1;
 use tonic::Code;
 

@@ -10,9 +10,9 @@ use rubelet_ports::{
     ImageReader, ImageWriter, PullProgress, RuntimeError, RuntimeErrorKind as Kind, RuntimeReader,
     RuntimeWriter,
 };
-use rubelet_testkit::Scope;
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::wait::wait_for;
+use rubelet_testbed::Scope;
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::wait::wait_for;
 use rubelet_wire::cri::v1;
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -1,9 +1,9 @@
 //! The runtime goes away and comes back.
 
 use rubelet_cri::{ConnectError, CriClient};
+use rubelet_fakes::cri::{FakeCri, Reaction};
 use rubelet_ports::RuntimeErrorKind as Kind;
 use rubelet_ports::{ImageReader, RuntimeReader, RuntimeWriter};
-use rubelet_testkit::fake_cri::{FakeCri, Reaction};
 
 use crate::scene::{Scene, failure, metrics, options};
 

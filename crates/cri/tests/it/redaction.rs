@@ -1,7 +1,7 @@
 //! Credentials show neither in errors nor in logs, at whatever level.
 
+use rubelet_fakes::cri::Reaction;
 use rubelet_ports::{ImageWriter, RuntimeWriter};
-use rubelet_testkit::fake_cri::Reaction;
 use rubelet_wire::cri::v1;
 use tonic::Code;
 

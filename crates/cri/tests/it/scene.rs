@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use rubelet_cri::{CriClient, CriMetrics, CriOptions};
+use rubelet_fakes::cri::FakeCri;
 use rubelet_ports::{RuntimeError, RuntimeErrorKind, RuntimeReader};
-use rubelet_testkit::fake_cri::FakeCri;
 
 /// Long enough that no test on a busy machine meets it by accident.
 pub(crate) const PATIENT: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! Failed calls are logged with their method, in the span of the pod that they were made for.
 
+use rubelet_fakes::cri::Reaction;
 use rubelet_ports::RuntimeWriter;
-use rubelet_testkit::fake_cri::Reaction;
 use tonic::Code;
 use tracing::{Instrument, Level};
 

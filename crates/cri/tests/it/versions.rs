@@ -1,8 +1,8 @@
 //! Only CRI v1 will do, and a user learns what to do about it.
 
 use rubelet_cri::{ConnectError, CriClient, CriOptions};
+use rubelet_fakes::cri::{Dialect, FakeCri, Reaction};
 use rubelet_ports::RuntimeErrorKind as Kind;
-use rubelet_testkit::fake_cri::{Dialect, FakeCri, Reaction};
 use tonic::Code;
 
 use crate::scene::{metrics, options};

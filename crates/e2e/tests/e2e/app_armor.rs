@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use rubelet_testkit::node::PodFacts;
-use rubelet_testkit::node::manifest::{pod, shell, with};
-use rubelet_testkit::virtual_node::VirtualNode;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::node::PodFacts;
+use rubelet_testbed::node::manifest::{pod, shell, with};
+use rubelet_testbed::virtual_node::VirtualNode;
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 use crate::cgroups_v2::pod_as_told;

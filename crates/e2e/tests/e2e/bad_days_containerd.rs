@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{pause, pod};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Options, PodFacts};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{pause, pod};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Options, PodFacts};
+use rubelet_testbed::wait::wait_until;
 
 const PODS: usize = 20;
 

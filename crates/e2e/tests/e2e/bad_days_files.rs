@@ -8,11 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::node::manifest::{pause, pod};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts, RuntimeView};
-use rubelet_testkit::wait::wait_until;
-use rubelet_testkit::{Scope, images, in_scope};
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::node::manifest::{pause, pod};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts, RuntimeView};
+use rubelet_testbed::wait::wait_until;
+use rubelet_testbed::{Scope, images, in_scope};
 use rustix::mount::{MountFlags, mount};
 use serde_json::json;
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rubelet_ports::ImageReader;
-use rubelet_testkit::images;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{pause, pod};
-use rubelet_testkit::node::{Kubelet, RuntimeView};
-use rubelet_testkit::virtual_node::{self, Options, SHARE_DIR, Shared, VirtualNode};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::images;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{pause, pod};
+use rubelet_testbed::node::{Kubelet, RuntimeView};
+use rubelet_testbed::virtual_node::{self, Options, SHARE_DIR, Shared, VirtualNode};
+use rubelet_testbed::wait::wait_until;
 use rubelet_wire::cri::v1;
 use serde_json::{Value, json};
 

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::cgroup_tree::CgroupTree;
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::fuse::{Farewell, SilentFuse};
-use rubelet_testkit::node::manifest::{Manifest, pause, pod, with};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts, RuntimeView};
-use rubelet_testkit::wait::{wait_for, wait_until};
-use rubelet_testkit::{images, in_scope};
+use rubelet_testbed::cgroup_tree::CgroupTree;
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::fuse::{Farewell, SilentFuse};
+use rubelet_testbed::node::manifest::{Manifest, pause, pod, with};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts, RuntimeView};
+use rubelet_testbed::wait::{wait_for, wait_until};
+use rubelet_testbed::{images, in_scope};
 use serde_json::{Value, json};
 
 /// `make soak` takes 200.

@@ -6,12 +6,12 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::cgroup_tree::CgroupTree;
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{pause, pod, shell, with};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Options};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::cgroup_tree::CgroupTree;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{pause, pod, shell, with};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Options};
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 /// Name, tier, and what makes the pod what it is.

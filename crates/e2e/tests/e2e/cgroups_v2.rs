@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_testkit::http;
-use rubelet_testkit::node::manifest::{pause, pod, shell, with};
-use rubelet_testkit::node::{PodFacts, RuntimeView};
-use rubelet_testkit::virtual_node::VirtualNode;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::http;
+use rubelet_testbed::node::manifest::{pause, pod, shell, with};
+use rubelet_testbed::node::{PodFacts, RuntimeView};
+use rubelet_testbed::virtual_node::VirtualNode;
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 const DEADLINE: Duration = Duration::from_secs(480);

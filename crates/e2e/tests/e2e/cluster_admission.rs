@@ -4,11 +4,11 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::control_plane::Options;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{pause, pod, with};
-use rubelet_testkit::node::{Kubelet, PodFacts};
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::control_plane::Options;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{pause, pod, with};
+use rubelet_testbed::node::{Kubelet, PodFacts};
 use serde_json::{Value, json};
 
 fn check_rejected(pod: &Pod, reason: &str, message: &str) -> Result<()> {
@@ -55,7 +55,7 @@ fn pods_are_judged_by_the_node_as_it_is() {
         let is_rubelet = kubelet.is_rubelet();
         // Whatever runs here, it is more than the hundredth part.
         let hard = json!({"memory.available": "99%"});
-        let adjust = |options: rubelet_testkit::node::Options| options.with("evictionHard", hard);
+        let adjust = |options: rubelet_testbed::node::Options| options.with("evictionHard", hard);
         let cluster = Cluster::start(scope, Options::default(), kubelet, adjust).await?;
         cluster
             .eventually("the node is under pressure", async || {

@@ -18,9 +18,9 @@ use rubelet_ports::api::{
     ApiErrorKind, Change, Changes, EventWriter, LeaseKeeper, NodeReader, NodeWriter, ObjectReader, PodReader,
     PodWriter, Reviewer, SigningRequests, TokenIssuer,
 };
-use rubelet_testkit::control_plane::{ControlPlane, Options};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::control_plane::{ControlPlane, Options};
+use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

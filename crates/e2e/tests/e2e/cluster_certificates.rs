@@ -14,11 +14,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use kube::api::ListParams;
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::control_plane::{self, ControlPlane};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::{Bed, Kubelet, Options};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::control_plane::{self, ControlPlane};
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::{Bed, Kubelet, Options};
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 const DEADLINE: Duration = Duration::from_secs(180);

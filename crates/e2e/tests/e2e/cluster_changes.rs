@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::images::SERVER;
-use rubelet_testkit::node::PodFacts;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::images::SERVER;
+use rubelet_testbed::node::PodFacts;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
 use serde_json::json;
 
 use crate::cluster_pods::{Scenario, scenarios};

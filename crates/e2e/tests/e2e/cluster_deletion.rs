@@ -1,9 +1,9 @@
 //! Pods of the API server that run, end and go: in their own time, gracefully, by force, and again under the same name.
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::node::PodFacts;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pause, pod, shell};
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::node::PodFacts;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pause, pod, shell};
 use serde_json::json;
 
 use crate::cluster_pods::{Scenario, scenarios};

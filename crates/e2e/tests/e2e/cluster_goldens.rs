@@ -10,11 +10,11 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::control_plane::Options;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{Manifest, UNTIL_TERM, pause, pod, shell, with};
-use rubelet_testkit::node::{Kubelet, PodFacts};
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::control_plane::Options;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{Manifest, UNTIL_TERM, pause, pod, shell, with};
+use rubelet_testbed::node::{Kubelet, PodFacts};
 use serde_json::{Value, json};
 
 /// What differs on purpose: the object, the section, a part of the line, and why.

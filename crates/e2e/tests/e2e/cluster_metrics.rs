@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::cluster::{Cluster, NAMESPACE};
-use rubelet_testkit::control_plane::Options;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::metrics_text::{Family, MetricsText, Sample};
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, shell, with};
-use rubelet_testkit::node::{Bed, Kubelet, Node, PodFacts as _};
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::cluster::{Cluster, NAMESPACE};
+use rubelet_testbed::control_plane::Options;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::metrics_text::{Family, MetricsText, Sample};
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pod, shell, with};
+use rubelet_testbed::node::{Bed, Kubelet, Node, PodFacts as _};
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Value, json};
 
 const PAGES: [&str; 3] = ["/metrics", "/metrics/probes", "/metrics/slis"];

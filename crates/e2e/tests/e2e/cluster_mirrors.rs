@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::node::PodFacts;
-use rubelet_testkit::node::manifest::{pause, pod};
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::node::PodFacts;
+use rubelet_testbed::node::manifest::{pause, pod};
 use serde_json::json;
 
 use crate::cluster_pods::{Scenario, scenarios};

@@ -8,10 +8,10 @@ use k8s_openapi::api::authentication::v1::TokenReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use rubelet_testkit::cluster::{Cluster, DEADLINE, NAMESPACE};
-use rubelet_testkit::node::PodFacts;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::cluster::{Cluster, DEADLINE, NAMESPACE};
+use rubelet_testbed::node::PodFacts;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
+use rubelet_testbed::wait::wait_until;
 use serde_json::json;
 
 use crate::cluster_pods::{Scenario, scenarios};

@@ -10,11 +10,11 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::control_plane::{NODE_LIFECYCLE, Options};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{Manifest, UNTIL_TERM, pause, pod, shell, with};
-use rubelet_testkit::node::{Kubelet, PodFacts};
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::control_plane::{NODE_LIFECYCLE, Options};
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{Manifest, UNTIL_TERM, pause, pod, shell, with};
+use rubelet_testbed::node::{Kubelet, PodFacts};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 

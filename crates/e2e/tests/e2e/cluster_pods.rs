@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use futures_util::StreamExt;
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::control_plane::Options;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::Kubelet;
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::control_plane::Options;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::Kubelet;
 
 use crate::{cluster_changes, cluster_deletion, cluster_mirrors, cluster_objects};
 

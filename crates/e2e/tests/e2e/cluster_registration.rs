@@ -8,11 +8,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::control_plane;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, shell};
-use rubelet_testkit::node::{Bed, Kubelet, Options, PodFacts};
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::control_plane;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pod, shell};
+use rubelet_testbed::node::{Bed, Kubelet, Options, PodFacts};
 use serde_json::json;
 
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::control_plane::Options;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
-use rubelet_testkit::node::{Kubelet, PodFacts};
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::control_plane::Options;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
+use rubelet_testbed::node::{Kubelet, PodFacts};
 use serde_json::{Value, json};
 
 const KEPT: [&str; 2] = ["plain", "critical"];

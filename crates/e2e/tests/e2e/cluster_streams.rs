@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ServiceAccount;
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::control_plane::Options;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::Kubelet;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, server, shell, with};
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::control_plane::Options;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::Kubelet;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pod, server, shell, with};
 use serde_json::json;
 
 #[test]

@@ -11,11 +11,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PublicKeyData, SignatureAlgorithm};
-use rubelet_testkit::cluster::{Cluster, NAMESPACE};
-use rubelet_testkit::control_plane::Options;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, shell, with};
-use rubelet_testkit::node::{Kubelet, PodFacts as _};
+use rubelet_testbed::cluster::{Cluster, NAMESPACE};
+use rubelet_testbed::control_plane::Options;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pod, shell, with};
+use rubelet_testbed::node::{Kubelet, PodFacts as _};
 use serde_json::{Value, json};
 
 const SIGNER: &str = "example.com/signer";

@@ -11,12 +11,12 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use rubelet_testkit::cgroup_tree::CgroupTree;
-use rubelet_testkit::cluster::Cluster;
-use rubelet_testkit::control_plane::{NODE_LIFECYCLE, Options, TAINT_EVICTION};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, shell};
-use rubelet_testkit::node::{self, Bed, Kubelet, PodFacts};
+use rubelet_testbed::cgroup_tree::CgroupTree;
+use rubelet_testbed::cluster::Cluster;
+use rubelet_testbed::control_plane::{NODE_LIFECYCLE, Options, TAINT_EVICTION};
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, shell};
+use rubelet_testbed::node::{self, Bed, Kubelet, PodFacts};
 use serde_json::{Value, json};
 
 const APP: &str = "shop";

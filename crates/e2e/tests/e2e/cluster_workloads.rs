@@ -10,11 +10,11 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use rubelet_testkit::cluster::{Cluster, NAMESPACE};
-use rubelet_testkit::control_plane::{NODE_LIFECYCLE, Options};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
-use rubelet_testkit::node::{Kubelet, PodFacts};
+use rubelet_testbed::cluster::{Cluster, NAMESPACE};
+use rubelet_testbed::control_plane::{NODE_LIFECYCLE, Options};
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
+use rubelet_testbed::node::{Kubelet, PodFacts};
 use serde_json::{Value, json};
 
 /// The shortest life that an API server gives a token is ten minutes, of which a kubelet waits for eight. The test bed tells the

@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rubelet_config::kubelet_configuration::HostFacts;
 use rubelet_config::load::{Invocation, load};
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::wait::wait_until;
-use rubelet_testkit::{Program, Scope, peer};
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::wait::wait_until;
+use rubelet_testbed::{Program, Scope, peer};
 use serde_json::{Value, json};
 
 use crate::oracle_ours::{Differences, RealFiles};

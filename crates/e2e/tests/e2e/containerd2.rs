@@ -1,13 +1,13 @@
 //! containerd 2, built from its module, does what Debian's does in the test bed's own tests.
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::bare_pod::{BarePod, connect, sandbox_config};
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::programs::module_version;
-use rubelet_testkit::{Scope, images};
+use rubelet_testbed::bare_pod::{BarePod, connect, sandbox_config};
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::programs::module_version;
+use rubelet_testbed::{Scope, images};
 use rubelet_wire::cri::v1;
 
-#[path = "../../../testkit/tests/it/scenario.rs"]
+#[path = "../../../testbed/tests/it/scenario.rs"]
 mod scenario;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,9 +15,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, Servic
 use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use rubelet_testkit::control_plane::{ControlPlane, Options};
-use rubelet_testkit::wait::wait_until;
-use rubelet_testkit::{Scope, in_scope};
+use rubelet_testbed::control_plane::{ControlPlane, Options};
+use rubelet_testbed::wait::wait_until;
+use rubelet_testbed::{Scope, in_scope};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};

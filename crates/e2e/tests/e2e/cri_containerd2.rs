@@ -1,7 +1,7 @@
 //! The CRI client against containerd 2: what the client's own tests do with Debian's.
 
 use anyhow::{Result, ensure};
-use rubelet_testkit::containerd::Flavour;
+use rubelet_testbed::containerd::Flavour;
 
 #[path = "../../../cri/tests/it/real_runtime.rs"]
 mod real_runtime;

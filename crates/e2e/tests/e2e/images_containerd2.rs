@@ -1,7 +1,7 @@
 //! The collection of images with containerd 2, which knows pinned ones.
 
 use anyhow::Result;
-use rubelet_testkit::containerd::Flavour;
+use rubelet_testbed::containerd::Flavour;
 
 #[path = "../../../images/tests/it/small_disk.rs"]
 mod small_disk;

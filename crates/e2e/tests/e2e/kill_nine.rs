@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use rubelet_ports::RuntimeWriter;
-use rubelet_testkit::cgroup_tree::CgroupTree;
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
-use rubelet_testkit::node::{Bed, Kubelet, Options, PodFacts};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::cgroup_tree::CgroupTree;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
+use rubelet_testbed::node::{Bed, Kubelet, Options, PodFacts};
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 use crate::bad_days_volumes::mounts_below;

@@ -10,10 +10,10 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, Service};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::kubeadm::KubeadmNode;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, server, shell};
-use rubelet_testkit::node::{Kubelet, PodFacts};
+use rubelet_testbed::in_scope;
+use rubelet_testbed::kubeadm::KubeadmNode;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pod, server, shell};
+use rubelet_testbed::node::{Kubelet, PodFacts};
 use serde_json::{Value, json};
 
 /// The static pods that kubeadm makes, each with one container of the same name.

@@ -1,8 +1,8 @@
 //! A busy log with containerd 2.
 
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::Kubelet;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::Kubelet;
 
 #[path = "../../../rubelet/tests/it/busy_log.rs"]
 mod busy_log;

@@ -12,7 +12,7 @@ use rubelet_resources::admission::{
     RuntimeFeatures, SysctlAllowlist,
 };
 use rubelet_resources::amounts::Amounts;
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Map, Value, json};
 
 use crate::oracle_ours::{Differences, Seeded, seeds};

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use rubelet_config::kubelet_configuration::{HostFacts, generate};
 use rubelet_config::load::{Invocation, load};
-use rubelet_testkit::Scope;
-use rubelet_testkit::goldens::{configuration, field_values};
-use rubelet_testkit::oracle::Oracle;
+use rubelet_goldens::{configuration, field_values};
+use rubelet_testbed::Scope;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Value, json};
 
 use crate::oracle_ours::{Differences, RealFiles, Seeded, our_merge, our_verdict, seeds, upstream_verdict};

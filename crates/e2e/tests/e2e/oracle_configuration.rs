@@ -12,7 +12,7 @@ use rubelet_model::address::parse_ip;
 use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::CgroupDriver;
 use rubelet_resources::{PodDemand, Rules};
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use rubelet_wire::cri::v1::Protocol;
 use serde_json::{Value, json};
 

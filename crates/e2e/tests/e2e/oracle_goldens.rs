@@ -1,8 +1,8 @@
 //! The goldens that `make test` checks are what upstream answers today; and the oracle's own manners.
 
 use anyhow::{Context, Result};
-use rubelet_testkit::goldens::{goldens_dir, render_goldens};
-use rubelet_testkit::oracle::Oracle;
+use rubelet_goldens::{goldens_dir, render_goldens};
+use rubelet_testbed::oracle::Oracle;
 use serde_json::json;
 
 #[test]

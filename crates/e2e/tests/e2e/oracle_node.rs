@@ -22,7 +22,7 @@ use rubelet_node::{
 use rubelet_ports::HostAddresses;
 use rubelet_resources::allocatable::{Capacity, PodCount, allocatable};
 use rubelet_resources::node_cgroup::Reservation;
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use rubelet_wire::cri::v1;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 use rubelet_config::FeatureGates;
 use rubelet_lifecycle::configuration::{ContainerInputs, container_config, unsupported};
 use rubelet_manifest::{api_reference, apply_defaults, decode, generate, mutate, validate};
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Value, json};
 
 use crate::oracle_configuration::plain_node;

@@ -8,7 +8,7 @@ use rubelet_model::signals::{FilesystemReading, MemoryReading, ProcessReading};
 use rubelet_resources::pressure::{
     PressureSettings, PressureState, Readings, ThresholdKey, ThresholdTexts, step,
 };
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Map, Value, json};
 
 use crate::oracle_ours::{Differences, Seeded, seeds};

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use rubelet_model::quantity::Format;
 use rubelet_model::{CpuSet, GoDuration, Quantity};
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Value, json};
 
 use crate::oracle_ours::{Differences, Seeded, seeds};

@@ -15,7 +15,7 @@ use rubelet_resources::qos::computed_qos_class;
 use rubelet_resources::{
     CgroupVersion, MemoryReservation, NodeFacts, PodDemand, QosClass, Rules, pod_cgroup,
 };
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Map, Value, json};
 
 use crate::oracle_ours::{Differences, Seeded, seeds};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use rubelet_manifest::{generate, mutate, read_file, read_url};
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Value, json};
 
 use crate::oracle_ours::{Differences, seeds};

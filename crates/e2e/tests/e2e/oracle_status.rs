@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use rubelet_goldens::{STATUS_OPS, status_question};
 use rubelet_lifecycle::status::pod_resources;
 use rubelet_model::Quantity;
-use rubelet_testkit::goldens::{STATUS_OPS, status_question};
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Value, json};
 
 use crate::oracle_configuration::plain_node;

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::PodStatus;
+use rubelet_goldens::status_question;
 use rubelet_lifecycle::status_patch::status_patch;
-use rubelet_testkit::goldens::status_question;
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Value, json};
 
 use crate::oracle_ours::{Differences, Seeded, seeds};

@@ -14,7 +14,7 @@ use rubelet_storage::{
     Absence, Answer, BundleNeed, Credentials, ObjectAnswers, ObjectNeeds, PodLayout, StorageGates,
     StorageNode, plan_set_up,
 };
-use rubelet_testkit::oracle::Oracle;
+use rubelet_testbed::oracle::Oracle;
 use serde_json::{Map, Value, json};
 
 use crate::oracle_ours::{Differences, Seeded, seeds};

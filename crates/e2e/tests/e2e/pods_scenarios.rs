@@ -2,9 +2,10 @@
 //! kubelet: that is how the scenarios themselves are checked.
 
 use anyhow::Result;
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::{Bed, Kubelet, Options, scenarios};
+use rubelet_scenarios as scenarios;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::{Bed, Kubelet, Options};
 use serde_json::json;
 
 #[test]

@@ -1,11 +1,11 @@
 //! A node changes from upstream's kubelet to rubelet and back on the same containerd and directories.
 
 use anyhow::{Result, ensure};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
-use rubelet_testkit::node::{Bed, Kubelet, Options, PodFacts};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pause, pod, shell, with};
+use rubelet_testbed::node::{Bed, Kubelet, Options, PodFacts};
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 const WITH_UID: [&str; 4] = ["plain", "sidecar", "host", "restarted"];
@@ -106,7 +106,7 @@ fn containers_keep_running_when_the_kubelet_is_exchanged() {
         bed.node.remove("sidecar")?;
         wait_until(
             "the removed pod is gone",
-            rubelet_testkit::node::DEADLINE,
+            rubelet_testbed::node::DEADLINE,
             async || {
                 let running = bed.view.running().await?;
                 let name = bed.node.pod_name("sidecar");

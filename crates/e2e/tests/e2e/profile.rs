@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use rubelet_ports::CpuProfiler as _;
 use rubelet_profile::CpuSampler;
-use rubelet_testkit::in_scope;
+use rubelet_testbed::in_scope;
 
 #[inline(never)]
 fn burn_for_pprof(told: &AtomicBool) {

@@ -14,11 +14,11 @@ use anyhow::{Context, Result, ensure};
 use prometheus::Registry;
 use rubelet_cri::{CriClient, CriMetrics, CriOptions};
 use rubelet_ports::{ImageReader, RuntimeReader};
-use rubelet_testkit::Scope;
-use rubelet_testkit::bare_pod::BarePod;
-use rubelet_testkit::images::{self, ImageArchive};
-use rubelet_testkit::virtual_node::{self, Options, SHARE_DIR, Shared, VirtualNode};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::Scope;
+use rubelet_testbed::bare_pod::BarePod;
+use rubelet_testbed::images::{self, ImageArchive};
+use rubelet_testbed::virtual_node::{self, Options, SHARE_DIR, Shared, VirtualNode};
+use rubelet_testbed::wait::wait_until;
 use rubelet_wire::cri::v1;
 
 const STATE_DEADLINE: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rubelet_host::HostMemoryKills;
 use rubelet_ports::MemoryKills;
-use rubelet_testkit::Scope;
+use rubelet_testbed::Scope;
 
 const LIMIT_BYTES: u64 = 20 << 20;
 

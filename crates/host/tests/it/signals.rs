@@ -8,9 +8,9 @@ use rubelet_host::HostSignals;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::cgroups::Layout;
 use rubelet_ports::NodeSignals;
-use rubelet_testkit::Scope;
-use rubelet_testkit::cgroup_tree::CgroupTree;
-use rubelet_testkit::fuse::{Farewell, SilentFuse};
+use rubelet_testbed::Scope;
+use rubelet_testbed::cgroup_tree::CgroupTree;
+use rubelet_testbed::fuse::{Farewell, SilentFuse};
 
 const MIB: u64 = 1 << 20;
 

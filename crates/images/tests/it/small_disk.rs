@@ -26,11 +26,11 @@ use rubelet_ports::{
     Clock, ImageReader as _, Moment, NoAnswer, NodeEvent, NodeEventRecorder, PodView, PodsToRun,
     RuntimeError, RuntimeReader as _, RuntimeWriter as _,
 };
-use rubelet_testkit::Scope;
-use rubelet_testkit::bare_pod::{connect, sandbox_config};
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::images::{Image, ImageArchive, Layer, PAUSE, pause};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::Scope;
+use rubelet_testbed::bare_pod::{connect, sandbox_config};
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::images::{Image, ImageArchive, Layer, PAUSE, pause};
+use rubelet_testbed::wait::wait_until;
 use rubelet_wire::cri::v1;
 use rustix::fs::statvfs;
 use rustix::mount::{MountFlags, mount};

@@ -99,7 +99,7 @@ fn kind(kind: ProbeKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use rubelet_model::observation::PodUid;
-    use rubelet_testkit::metrics_text::MetricsText;
+    use rubelet_testbed::metrics_text::MetricsText;
 
     use super::*;
     use crate::metrics::text;

@@ -145,7 +145,7 @@ fn push_number(text: &mut String, value: f64) {
 #[cfg(test)]
 mod tests {
     use prometheus::{HistogramOpts, HistogramVec, IntGaugeVec, Opts, Registry};
-    use rubelet_testkit::metrics_text::MetricsText;
+    use rubelet_testbed::metrics_text::MetricsText;
 
     use super::*;
 

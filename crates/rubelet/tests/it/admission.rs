@@ -3,11 +3,11 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::Manifest;
-use rubelet_testkit::node::scenarios::admission::{asking, nobody_gives_way, wait_until_refused};
-use rubelet_testkit::node::{Bed, Kubelet, Node, Options, PodFacts};
+use rubelet_scenarios::admission::{asking, nobody_gives_way, wait_until_refused};
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::Manifest;
+use rubelet_testbed::node::{Bed, Kubelet, Node, Options, PodFacts};
 use serde_json::{Value, json};
 
 const UNEXPECTED: &str = "UnexpectedAdmissionError";
@@ -160,7 +160,7 @@ async fn restart_leaves_an_overfull_node_alone(bed: &mut Bed<'_>) -> Result<()> 
     }
     // Not enough: the other one alone is more than the node gives.
     node.remove("two")?;
-    node.wait_for_pods("the first has gone", rubelet_testkit::node::DEADLINE, |pods| {
+    node.wait_for_pods("the first has gone", rubelet_testbed::node::DEADLINE, |pods| {
         ensure!(pods.len() == 2, "{} pods", pods.len());
         Ok(())
     })

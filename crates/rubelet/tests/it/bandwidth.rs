@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{pause, pod};
-use rubelet_testkit::node::{DEADLINE, Kubelet, Node, Options};
-use rubelet_testkit::wait::wait_for;
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{pause, pod};
+use rubelet_testbed::node::{DEADLINE, Kubelet, Node, Options};
+use rubelet_testbed::wait::wait_for;
 use serde_json::{Value, json};
 
 fn tool(program: &str, arguments: &[&str]) -> Result<Value> {

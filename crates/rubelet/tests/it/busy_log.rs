@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff;
-use rubelet_testkit::Scope;
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::node::manifest::{pod, shell, with};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts};
-use rubelet_testkit::wait::wait_for;
+use rubelet_testbed::Scope;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::node::manifest::{pod, shell, with};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts};
+use rubelet_testbed::wait::wait_for;
 use serde_json::{Value, json};
 
 /// Large enough that a machine that is busy with other tests has time to rotate before a file has doubled.

@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::fake_cri::{FakeCri, Reaction, omit_first_container, repeat_first_container};
-use rubelet_testkit::metrics_text::MetricsText;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, shell};
-use rubelet_testkit::node::{DEADLINE, Kubelet, Node, Options, RuntimeView};
-use rubelet_testkit::wait::wait_until;
-use rubelet_testkit::{images, in_scope};
+use rubelet_fakes::cri::{FakeCri, Reaction, omit_first_container, repeat_first_container};
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::metrics_text::MetricsText;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pod, shell};
+use rubelet_testbed::node::{DEADLINE, Kubelet, Node, Options, RuntimeView};
+use rubelet_testbed::wait::wait_until;
+use rubelet_testbed::{images, in_scope};
 use serde_json::json;
 use tonic::Code;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use rubelet_testkit::{run, scope};
+use rubelet_testbed::{run, scope};
 use tokio::sync::Notify;
 
 #[test]

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::process::Process;
-use rubelet_testkit::wait::wait_for;
-use rubelet_testkit::{Scope, in_scope};
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::process::Process;
+use rubelet_testbed::wait::wait_for;
+use rubelet_testbed::{Scope, in_scope};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// A node without an API server that could say who may ask.

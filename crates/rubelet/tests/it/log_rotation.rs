@@ -1,11 +1,11 @@
 //! Logs of a real runtime, rotated.
 
 use anyhow::{Context, ensure};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{pod, shell};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Options, PodFacts};
-use rubelet_testkit::wait::wait_for;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{pod, shell};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Options, PodFacts};
+use rubelet_testbed::wait::wait_for;
 use serde_json::json;
 
 use crate::busy_log::{files, rotated_and_followed};

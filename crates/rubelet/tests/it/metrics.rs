@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::metrics_text::{Family, MetricsText};
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, shell, with};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts};
-use rubelet_testkit::wait::wait_for;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::metrics_text::{Family, MetricsText};
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pod, shell, with};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts};
+use rubelet_testbed::wait::wait_for;
 use serde_json::json;
 
 const PAGES: [&str; 3] = ["/metrics", "/metrics/probes", "/metrics/slis"];

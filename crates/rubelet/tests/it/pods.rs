@@ -1,9 +1,10 @@
 //! Static pods on Debian's containerd 1.6, which has no events: the same scenarios that the end-to-end tests run on
 //! containerd 2.
 
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::{Bed, Kubelet, Options, scenarios};
+use rubelet_scenarios as scenarios;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::{Bed, Kubelet, Options};
 
 /// One node for all of them: most of their time is waiting.
 #[test]

@@ -6,11 +6,11 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{pod, server, shell};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts};
-use rubelet_testkit::wait::wait_for;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{pod, server, shell};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts};
+use rubelet_testbed::wait::wait_for;
 use serde_json::{Value, json};
 
 fn rubelet() -> Kubelet {

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{UNTIL_TERM, pod, shell, with};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Options, PodFacts};
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pod, shell, with};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Options, PodFacts};
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 fn manifest(name: &str, note: &str) -> Value {

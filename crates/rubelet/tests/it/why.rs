@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::node::manifest::{pod, server, with};
-use rubelet_testkit::node::{Bed, DEADLINE, Kubelet, Options};
-use rubelet_testkit::wait::wait_for;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::node::manifest::{pod, server, with};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Options};
+use rubelet_testbed::wait::wait_for;
 use serde_json::{Value, json};
 
 /// Exit code, output and errors of `rubelet why` with these words.

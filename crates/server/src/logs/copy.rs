@@ -300,7 +300,7 @@ mod tests {
     use rubelet_model::explanation::PodExplanation;
     use rubelet_model::observation::{PodObservation, PodUid};
     use rubelet_ports::{FileError, NoAnswer, RuntimeError};
-    use rubelet_testkit::Scope;
+    use rubelet_testbed::Scope;
     use serde_json::{Value, json};
     use tokio::sync::{Semaphore, watch};
 

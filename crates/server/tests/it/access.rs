@@ -8,8 +8,8 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use rubelet_ports::Clock;
 use rubelet_ports::api::{ApiErrorKind, Reviewer};
-use rubelet_testkit::wait::wait_until;
-use rubelet_testkit::{Scope, in_scope};
+use rubelet_testbed::wait::wait_until;
+use rubelet_testbed::{Scope, in_scope};
 use serde_json::json;
 
 use crate::authentication::{Authority, Flaw};

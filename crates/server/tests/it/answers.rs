@@ -7,8 +7,8 @@ use rubelet_model::Timestamp;
 use rubelet_model::observation::{
     ContainerObservation, ContainerState, PodObservation, SandboxObservation, SandboxState,
 };
-use rubelet_testkit::in_scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 use crate::client::{Connection, DEADLINE};

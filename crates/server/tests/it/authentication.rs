@@ -5,8 +5,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     IsCa, KeyPair, date_time_ymd,
 };
-use rubelet_testkit::in_scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 use serde_json::json;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use rubelet_server::{BadPair, ServingCertificate};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 use serde_json::json;
 use tokio_rustls::rustls::crypto::aws_lc_rs::{self, cipher_suite as suite};
 use tokio_rustls::rustls::version::{TLS12, TLS13};

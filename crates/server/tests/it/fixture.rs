@@ -26,8 +26,8 @@ use rubelet_server::{
     ListenOptions, ServeOptions, Server, ServerError, ServerHandle, ServerMetrics, ServingCertificate,
     SetVerbosity,
 };
-use rubelet_testkit::Scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::Scope;
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 use crate::client::{Connection, DEADLINE, Identity};

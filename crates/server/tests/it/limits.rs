@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 use serde_json::json;
 
 use crate::client::{Connection, DEADLINE};

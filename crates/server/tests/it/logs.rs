@@ -10,8 +10,8 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{ContainerExit, ContainerObservation, ContainerState, PodObservation};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 use serde_json::{Value, json};
 
 use crate::client::DEADLINE;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 
 use crate::client::{Connection, DEADLINE};
 use crate::fixture::{Running, Setup};

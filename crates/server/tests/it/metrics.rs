@@ -1,9 +1,9 @@
 //! Pages of metrics, and what the server itself counts.
 
 use anyhow::{Context, Result, ensure};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::metrics_text::MetricsText;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::metrics_text::MetricsText;
+use rubelet_testbed::wait::wait_until;
 
 use crate::client::{Connection, DEADLINE};
 use crate::fixture::{Running, Setup};

@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 
 use anyhow::Result;
 use flate2::read::GzDecoder;
-use rubelet_testkit::process::write_script;
-use rubelet_testkit::{Scope, in_scope};
+use rubelet_testbed::process::write_script;
+use rubelet_testbed::{Scope, in_scope};
 use serde_json::json;
 
 use crate::fixture::{Running, Setup};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use rubelet_ports::{CpuProfiler, ProfileError};
-use rubelet_testkit::wait::wait_until;
-use rubelet_testkit::{Scope, in_scope};
+use rubelet_testbed::wait::wait_until;
+use rubelet_testbed::{Scope, in_scope};
 use serde_json::json;
 use tokio::sync::watch;
 

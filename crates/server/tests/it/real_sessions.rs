@@ -9,11 +9,11 @@ use rubelet_model::observation::{
     ContainerObservation, ContainerState, PodObservation, SandboxObservation, SandboxState,
 };
 use rubelet_ports::RuntimeWriter;
-use rubelet_testkit::bare_pod::{BarePod, connect};
-use rubelet_testkit::containerd::{Containerd, Flavour};
-use rubelet_testkit::images::{self, BUSYBOX, SERVER};
-use rubelet_testkit::wait::wait_until;
-use rubelet_testkit::{Scope, in_scope};
+use rubelet_testbed::bare_pod::{BarePod, connect};
+use rubelet_testbed::containerd::{Containerd, Flavour};
+use rubelet_testbed::images::{self, BUSYBOX, SERVER};
+use rubelet_testbed::wait::wait_until;
+use rubelet_testbed::{Scope, in_scope};
 use rubelet_wire::cri::v1;
 use serde_json::{Value, json};
 

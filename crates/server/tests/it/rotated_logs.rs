@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use rubelet_host::{HostClock, HostFiles, HostLogFiles, TokioSpawner};
 use rubelet_logs::{LoggedContainers, RotationHandle, RotationPorts, RotationSettings, RunningContainer};
 use rubelet_ports::RuntimeError;
-use rubelet_testkit::wait::wait_until;
-use rubelet_testkit::{Scope, in_scope};
+use rubelet_testbed::wait::wait_until;
+use rubelet_testbed::{Scope, in_scope};
 use serde_json::json;
 
 use crate::client::{Connection, DEADLINE};

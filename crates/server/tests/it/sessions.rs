@@ -8,8 +8,8 @@ use rubelet_model::observation::{
     ContainerExit, ContainerObservation, ContainerState, PodObservation, SandboxObservation, SandboxState,
 };
 use rubelet_ports::RuntimeErrorKind;
-use rubelet_testkit::in_scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 use rubelet_wire::cri::v1;
 use serde_json::json;
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rubelet_model::observation::{ContainerObservation, ContainerState, PodObservation};
 use rubelet_model::{MAX_PERIOD_SECONDS, Timestamp};
 use rubelet_ports::RuntimeErrorKind;
-use rubelet_testkit::{in_scope, workspace_root};
+use rubelet_testbed::{in_scope, workspace_root};
 use serde_json::json;
 
 use crate::fixture::Setup;

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixListener;
 use anyhow::{Context, ensure};
 use rubelet_model::Timestamp;
 use rubelet_model::explanation::{PodExplanation, WaitExplanation};
-use rubelet_testkit::in_scope;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 use serde_json::json;
 
 use crate::client::{Connection, DEADLINE};

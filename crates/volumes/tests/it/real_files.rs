@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use rubelet_host::{HostClock, HostFiles, HostVolumes, TokioSpawner};
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{FileReader as _, MountRequest, PodVolumes, VolumeFailure};
-use rubelet_testkit::Scope;
+use rubelet_testbed::Scope;
 use rubelet_volumes::{Volumes, VolumesMetrics, VolumesPorts};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rubelet_host::HostVolumes;
 use rubelet_ports::volume_host::{HostPathKind, VolumeAction, VolumeBatch, VolumeStep};
 use rubelet_ports::{VolumeErrorKind, VolumeHostWriter};
-use rubelet_testkit::fuse::{DIRECTORY, Farewell, SilentFuse};
-use rubelet_testkit::wait::wait_for;
+use rubelet_testbed::fuse::{DIRECTORY, Farewell, SilentFuse};
+use rubelet_testbed::wait::wait_for;
 
 use super::{LONG, Node, clean_up, downward, empty_dir, mounts_below, of, sub_path};
 

@@ -17,7 +17,7 @@ use rubelet_ports::volume_host::{
     Ownership, OwnershipPolicy, PayloadFile, VolumeAction, VolumeBatch, VolumeStep, VolumeStepError,
 };
 use rubelet_ports::{PodOnDisk, VolumeErrorKind, VolumeHostReader, VolumeHostWriter};
-use rubelet_testkit::Scope;
+use rubelet_testbed::Scope;
 
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 

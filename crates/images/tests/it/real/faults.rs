@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use rubelet_images::Images;
 use rubelet_ports::{ImageProvider as _, ImageRequest, PresentImage};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::registry::Registry;
-use rubelet_testkit::wait::wait_until;
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::registry::Registry;
+use rubelet_testbed::wait::wait_until;
 
 use crate::edges::pod_request;
 use crate::real::proxy::{Fault, Proxy};

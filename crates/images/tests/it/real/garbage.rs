@@ -1,7 +1,7 @@
 //! The collection of images with Debian's containerd.
 
 use anyhow::Result;
-use rubelet_testkit::containerd::Flavour;
+use rubelet_testbed::containerd::Flavour;
 
 use crate::small_disk::full_disk;
 

@@ -19,9 +19,9 @@ use rubelet_images::{
     PullRecords, RecordsPorts, VerificationPolicy,
 };
 use rubelet_ports::{EventRecorder, ImageFailure, ImageProvider as _, ImageRequest, PodEvent, PresentImage};
-use rubelet_testkit::Scope;
-use rubelet_testkit::bare_pod::connect;
-use rubelet_testkit::containerd::{Containerd, Flavour};
+use rubelet_testbed::Scope;
+use rubelet_testbed::bare_pod::connect;
+use rubelet_testbed::containerd::{Containerd, Flavour};
 use rubelet_wire::cri::v1;
 use tokio::runtime::Handle;
 use tracing::Dispatch;

@@ -7,9 +7,9 @@ use rubelet_credential_plugins::PluginPrograms;
 use rubelet_host::HostClock;
 use rubelet_images::{CredentialProviders, read_configuration};
 use rubelet_ports::{ImageProvider as _, ImageRequest};
-use rubelet_testkit::containerd::Flavour;
-use rubelet_testkit::process::write_script;
-use rubelet_testkit::registry::{Credentials, Registry};
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::process::write_script;
+use rubelet_testbed::registry::{Credentials, Registry};
 use serde_json::json;
 
 use crate::edges::pod_request;

@@ -1,0 +1,12 @@
+//! Stand-ins for what is behind a port or a socket, for the tests of all crates.
+//!
+//! Owns the fakes that more than one crate's tests need: a container runtime that misbehaves on request (`cri`). A fake that one
+//! test file needs, and no other has a twin of, stays beside that test. A fake must not hold the logic that a test checks: it
+//! records what it is called with and answers what the test says. Where a real part can run, tests use the test bed instead.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "fakes serve sockets and share state with tests"
+)]
+
+pub mod cri;
