@@ -1,7 +1,8 @@
 //! Stand-ins for what is behind a port or a socket, for the tests of all crates.
 //!
-//! Owns the fakes that more than one crate's tests need: a container runtime that misbehaves on request (`cri`). A fake that one
-//! test file needs, and no other has a twin of, stays beside that test. A fake must not hold the logic that a test checks: it
+//! Owns the fakes that more than one crate's tests need: clocks (`clock`), tasks and random numbers (`tasks`), recorders of events
+//! (`events`), a container runtime that misbehaves on request (`cri`). A fake that one crate's tests need, and that has no twin
+//! elsewhere, stays beside those tests. A fake must not hold the logic that a test checks: it
 //! records what it is called with and answers what the test says. Where a real part can run, tests use the test bed instead.
 #![allow(
     clippy::disallowed_methods,
@@ -9,4 +10,11 @@
     reason = "fakes serve sockets and share state with tests"
 )]
 
+pub mod clock;
 pub mod cri;
+pub mod events;
+pub mod tasks;
+
+pub use clock::{ManualClock, TokioClock};
+pub use events::{NodeEvents, PodEvents};
+pub use tasks::{SameNumber, Tasks};

@@ -11,6 +11,7 @@
 
 mod configurations;
 mod credentials;
+pub mod generate;
 mod pods;
 mod proxies;
 mod statuses;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use rubelet_manifest::{generate, mutate};
+use crate::generate::{manifest, mutated_manifest};
 use serde_json::{Value, json};
 
 use super::Set;
@@ -228,8 +228,8 @@ fn manifests() -> Vec<String> {
     all.extend(METADATA.iter().map(|part| pod(part, "", "image: i")));
     all.extend(SPECS.iter().map(|part| pod(namespace, part, "image: i")));
     all.extend(CONTAINERS.iter().map(|part| pod(namespace, "", part)));
-    all.extend((0..GENERATED).map(|seed| generate(seed).to_string()));
-    all.extend((0..GENERATED).map(|seed| mutate(seed).to_string()));
+    all.extend((0..GENERATED).map(|seed| manifest(seed).to_string()));
+    all.extend((0..GENERATED).map(|seed| mutated_manifest(seed).to_string()));
     all
 }
 

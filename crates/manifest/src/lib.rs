@@ -8,10 +8,6 @@
 mod decode;
 mod defaults;
 mod fields;
-#[cfg(any(test, feature = "generate"))]
-mod generate;
-#[cfg(any(test, feature = "generate"))]
-mod generate_parts;
 mod image;
 mod mirror;
 mod problem;
@@ -23,8 +19,6 @@ mod validation;
 
 pub use decode::{DecodeError, Manifest, decode, decode_any};
 pub use defaults::apply_defaults;
-#[cfg(any(test, feature = "generate"))]
-pub use generate::{generate, mutate};
 pub use image::default_pull_policy;
 pub use mirror::mirror_difference;
 pub use problem::{ErrorKind, FieldError, list_errors};

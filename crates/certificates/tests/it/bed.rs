@@ -1,20 +1,19 @@
 //! A node's certificates between edges in memory.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::NodeAddress;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rubelet_certificates::{
     BootstrapSigner, CertificateHandle, CertificatePorts, CertificateSink, ClientSettings, PemPair,
     ServingSettings, keep_client_certificate, keep_serving_certificate,
 };
+use rubelet_fakes::{Tasks, TokioClock};
 use rubelet_model::Timestamp;
 use rubelet_ports::api::SigningRequests;
-use rubelet_ports::{Clock, Moment, Randomness, Spawner};
+use rubelet_ports::{Clock as _, Randomness};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
@@ -25,7 +24,7 @@ use crate::signer::Signer;
 /// Nothing that a test waits for takes longer, on virtual time.
 pub(crate) const DEADLINE: Duration = Duration::from_hours(24 * 30);
 /// 1 January 2026.
-const EPOCH_SECONDS: i64 = 1_767_225_600;
+const EPOCH: Timestamp = Timestamp::from_unix_seconds(1_767_225_600);
 
 /// Valid from and until these times after the start.
 pub(crate) fn set_validity(
@@ -37,32 +36,6 @@ pub(crate) fn set_validity(
     let start = rcgen::date_time_ymd(2026, 1, 1);
     parameters.not_before = start + from - dated_back;
     parameters.not_after = start + to;
-}
-
-struct TestClock(Instant);
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_seconds(EPOCH_SECONDS).plus(self.0.elapsed())
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_start(self.0.elapsed())
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(duration))
-    }
-}
-
-/// Ends its tasks with the process that they stand for.
-#[derive(Default)]
-struct TestSpawner(Mutex<Vec<JoinHandle<()>>>);
-
-impl Spawner for TestSpawner {
-    fn spawn(&self, _: &str, future: BoxFuture<'static, ()>) {
-        self.0.lock().unwrap().push(tokio::spawn(future));
-    }
 }
 
 /// Everything random is half of its limit.
@@ -157,14 +130,12 @@ pub(crate) struct Bed {
 pub(crate) struct Running {
     pub(crate) handle: CertificateHandle,
     pub(crate) sink: Sink,
-    spawner: Arc<TestSpawner>,
+    spawner: Arc<Tasks>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        for task in self.spawner.0.lock().unwrap().drain(..) {
-            task.abort();
-        }
+        self.spawner.end();
     }
 }
 
@@ -207,11 +178,11 @@ impl Bed {
         }
     }
 
-    fn ports(&self) -> (CertificatePorts, Arc<TestSpawner>) {
-        let spawner = Arc::<TestSpawner>::default();
+    fn ports(&self) -> (CertificatePorts, Arc<Tasks>) {
+        let spawner = Arc::<Tasks>::default();
         let files = Arc::new(self.files.clone());
         let ports = CertificatePorts {
-            clock: Arc::new(TestClock(self.start)),
+            clock: Arc::new(TokioClock::since(self.start, EPOCH)),
             spawner: spawner.clone(),
             randomness: Arc::new(Half),
             reader: files.clone(),
@@ -269,7 +240,7 @@ impl Bed {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        TestClock(self.start).now()
+        TokioClock::since(self.start, EPOCH).now()
     }
 
     pub(crate) fn elapsed(&self) -> Duration {

@@ -8,10 +8,6 @@
 mod decode;
 mod defaults;
 mod dropins;
-#[cfg(any(test, feature = "generate"))]
-mod generate;
-#[cfg(any(test, feature = "generate"))]
-mod generate_values;
 mod logging;
 mod nested;
 mod paths;
@@ -30,8 +26,6 @@ pub use defaults::{
     default_kubelet_configuration, legacy_kubelet_configuration,
 };
 pub use dropins::{DropIn, Merged, merge_drop_ins};
-#[cfg(any(test, feature = "generate"))]
-pub use generate::generate;
 pub use logging::{
     DEFAULT_FLUSH_FREQUENCY, FlushFrequency, FormatOptions, LoggingConfiguration, OutputRoutingOptions,
     VModuleItem,

@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 
 use anyhow::Result;
 use rubelet_config::FeatureGates;
+use rubelet_goldens::generate::{manifest, mutated_manifest};
 use rubelet_lifecycle::configuration::{ContainerInputs, container_config, unsupported};
-use rubelet_manifest::{api_reference, apply_defaults, decode, generate, mutate, validate};
+use rubelet_manifest::{api_reference, apply_defaults, decode, validate};
 use rubelet_testbed::oracle::Oracle;
 use serde_json::{Value, json};
 
@@ -150,9 +151,9 @@ fn compare_many(pod_of: fn(u64) -> Value) -> Result<()> {
 fn pods_in_yaml_are_judged_alike() -> Result<()> {
     let text_of = |seed: u64| {
         let pod = if seed.is_multiple_of(2) {
-            generate(seed)
+            manifest(seed)
         } else {
-            mutate(seed)
+            mutated_manifest(seed)
         };
         yaml_text(&pod, seed)
     };
@@ -162,10 +163,10 @@ fn pods_in_yaml_are_judged_alike() -> Result<()> {
 
 #[test]
 fn generated_pods_are_judged_alike() -> Result<()> {
-    compare_many(generate)
+    compare_many(manifest)
 }
 
 #[test]
 fn mutated_pods_are_judged_alike() -> Result<()> {
-    compare_many(mutate)
+    compare_many(mutated_manifest)
 }

@@ -1,7 +1,8 @@
 //! The whole way of the static sources, from text to the pods that run: the same pods, or refused alike.
 
 use anyhow::Result;
-use rubelet_manifest::{generate, mutate, read_file, read_url};
+use rubelet_goldens::generate::{manifest, mutated_manifest};
+use rubelet_manifest::{read_file, read_url};
 use rubelet_testbed::oracle::Oracle;
 use serde_json::{Value, json};
 
@@ -18,9 +19,9 @@ const URL: &str = "http://host/pods";
 fn question(seed: u64) -> Value {
     let pod = |seed: u64| {
         if seed.is_multiple_of(3) {
-            mutate(seed)
+            mutated_manifest(seed)
         } else {
-            generate(seed)
+            manifest(seed)
         }
     };
     let is_list = seed.is_multiple_of(5);

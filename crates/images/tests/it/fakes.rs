@@ -2,59 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use rubelet_fakes::events::Recorded;
+pub(crate) use rubelet_fakes::{ManualClock, PodEvents};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_model::Timestamp;
 use rubelet_ports::{
-    Clock, EventRecorder, ImageFailure, ImageProvider, ImageReader, ImageRequest, ImageWriter, Moment,
-    PodEvent, PresentImage, RuntimeError, RuntimeErrorKind,
+    Clock, EventRecorder, ImageFailure, ImageProvider, ImageReader, ImageRequest, ImageWriter, PresentImage,
+    RuntimeError, RuntimeErrorKind,
 };
 use rubelet_wire::cri::v1;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 /// Wall time when the clock begins.
 pub(crate) const START: Timestamp = Timestamp::from_unix_seconds(1_000_000);
-
-pub(crate) struct ManualClock {
-    elapsed: watch::Sender<Duration>,
-}
-
-impl ManualClock {
-    pub(crate) fn new() -> Self {
-        Self {
-            elapsed: watch::Sender::new(Duration::ZERO),
-        }
-    }
-
-    pub(crate) fn advance(&self, by: Duration) {
-        self.elapsed.send_modify(|elapsed| *elapsed += by);
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Timestamp {
-        START.plus(*self.elapsed.borrow())
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_start(*self.elapsed.borrow())
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        let mut elapsed = self.elapsed.subscribe();
-        let end = *elapsed.borrow() + duration;
-        async move {
-            // The sender lives as long as the clock; without it nobody sleeps.
-            let _ = elapsed.wait_for(|elapsed| *elapsed >= end).await;
-        }
-        .boxed()
-    }
-}
 
 #[derive(Default)]
 struct ServiceState {
@@ -246,29 +211,12 @@ impl ImageWriter for FakeService {
     }
 }
 
-#[derive(Default)]
-pub(crate) struct RecordedEvents(Mutex<Vec<String>>);
-
-impl EventRecorder for RecordedEvents {
-    fn record(&self, pod: &Pod, event: PodEvent) {
-        let pod = pod.metadata.uid.as_deref().unwrap_or_default();
-        let line = format!(
-            "{pod}/{} {} {}: {}",
-            event.container.as_deref().unwrap_or_default(),
-            event.event_type.as_str(),
-            event.reason,
-            event.message
-        );
-        self.0.lock().unwrap().push(line);
-    }
-}
-
 /// The actor with its edges.
 pub(crate) struct Bench {
     pub(crate) images: Arc<Images>,
     pub(crate) service: Arc<FakeService>,
     pub(crate) clock: Arc<ManualClock>,
-    events: Arc<RecordedEvents>,
+    events: Arc<PodEvents>,
 }
 
 impl Bench {
@@ -296,8 +244,8 @@ impl Bench {
             state: Mutex::default(),
             slow,
         });
-        let clock = Arc::new(ManualClock::new());
-        let events = Arc::new(RecordedEvents::default());
+        let clock = Arc::new(ManualClock::new(START));
+        let events = Arc::new(PodEvents::default());
         let images = Images::new(
             settings,
             Arc::clone(&service) as Arc<dyn ImageReader>,
@@ -316,7 +264,16 @@ impl Bench {
 
     /// Events since the last time, as `pod/container type reason: message`.
     pub(crate) fn events(&self) -> Vec<String> {
-        std::mem::take(&mut self.events.0.lock().unwrap())
+        let shown = |Recorded { pod_uid, event }: Recorded| {
+            format!(
+                "{pod_uid}/{} {} {}: {}",
+                event.container.as_deref().unwrap_or_default(),
+                event.event_type.as_str(),
+                event.reason,
+                event.message
+            )
+        };
+        self.events.take().into_iter().map(shown).collect()
     }
 
     pub(crate) fn asking(

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use prometheus::{Registry, TextEncoder};
+use rubelet_fakes::NodeEvents;
 use rubelet_images::garbage::{
     self, Freed, GarbageError, GarbageHandle, GarbagePorts, GarbageSettings, HeldImage, ImageHolders,
     ImageKey,
@@ -16,15 +17,14 @@ use rubelet_images::garbage::{
 use rubelet_images::{ImagesMetrics, ImagesSettings, PullRecords, RecordsPorts, VerificationPolicy};
 use rubelet_model::signals::{FilesystemReading, MemoryReading, ProcessReading};
 use rubelet_ports::{
-    ImageReader, ImageWriter, NoAnswer, NodeEvent, NodeEventRecorder, NodeSignals, RuntimeError,
-    RuntimeErrorKind, SignalError,
+    ImageReader, ImageWriter, NoAnswer, NodeSignals, RuntimeError, RuntimeErrorKind, SignalError,
 };
 use rubelet_wire::cri::v1;
 use serde_json::json;
 use tokio::sync::watch;
 
 use crate::edges::{FakeFiles, FakeSpawner};
-use crate::fakes::{Bench, ManualClock, image, request, runtime_error};
+use crate::fakes::{Bench, ManualClock, START, image, request, runtime_error};
 
 const INTERVAL: Duration = Duration::from_secs(300);
 
@@ -204,15 +204,6 @@ impl ImageHolders for FakeHolders {
     }
 }
 
-#[derive(Default)]
-struct NodeEvents(Mutex<Vec<NodeEvent>>);
-
-impl NodeEventRecorder for NodeEvents {
-    fn record_node(&self, event: NodeEvent) {
-        self.0.lock().unwrap().push(event);
-    }
-}
-
 struct Yard {
     store: Arc<Store>,
     holders: Arc<FakeHolders>,
@@ -252,7 +243,7 @@ impl Yard {
         let holders = Arc::<FakeHolders>::default();
         holders.want(&[]);
         let (clock, spawner, events) = (
-            Arc::new(ManualClock::new()),
+            Arc::new(ManualClock::new(START)),
             Arc::<FakeSpawner>::default(),
             Arc::<NodeEvents>::default(),
         );
@@ -291,7 +282,7 @@ impl Yard {
 
     /// Events since the last time, as `reason: message`.
     fn events(&self) -> Vec<String> {
-        let events = std::mem::take(&mut *self.events.0.lock().unwrap());
+        let events = self.events.take();
         events
             .into_iter()
             .map(|event| format!("{}: {}", event.reason, event.message))
@@ -476,14 +467,7 @@ fn an_image_that_cannot_go_keeps_nobody() {
         ],
         "the round before had failed too"
     );
-    let event = |yard: &Yard| {
-        yard.events
-            .0
-            .lock()
-            .unwrap()
-            .last()
-            .and_then(|event| event.node_uid.clone())
-    };
+    let event = |yard: &Yard| yard.events.all().last().and_then(|event| event.node_uid.clone());
     *yard.store.other_bytes.lock().unwrap() = 500;
     yard.pass(INTERVAL);
     assert_eq!(event(&yard).as_deref(), Some("node-uid"));

@@ -12,6 +12,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_cri::CriClient;
+use rubelet_fakes::NodeEvents;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::cgroups::Layout;
 use rubelet_host::signals::HostSignals;
@@ -23,8 +24,8 @@ use rubelet_model::observation::{
     ContainerMount, ContainerObservation, ContainerState, PodObservation, PodUid,
 };
 use rubelet_ports::{
-    Clock, ImageReader as _, Moment, NoAnswer, NodeEvent, NodeEventRecorder, PodView, PodsToRun,
-    RuntimeError, RuntimeReader as _, RuntimeWriter as _,
+    Clock, ImageReader as _, Moment, NoAnswer, PodView, PodsToRun, RuntimeError, RuntimeReader as _,
+    RuntimeWriter as _,
 };
 use rubelet_testbed::Scope;
 use rubelet_testbed::bare_pod::{connect, sandbox_config};
@@ -146,21 +147,12 @@ impl PodView for Agent {
     }
 }
 
-#[derive(Default)]
-struct Told(Mutex<Vec<NodeEvent>>);
-
-impl NodeEventRecorder for Told {
-    fn record_node(&self, event: NodeEvent) {
-        locked(&self.0).push(event);
-    }
-}
-
 struct SmallDisk {
     containerd: Containerd,
     cri: Arc<CriClient>,
     agent: Arc<Agent>,
     clock: Arc<SteppedClock>,
-    told: Arc<Told>,
+    told: Arc<NodeEvents>,
     scope: Scope,
 }
 
@@ -303,7 +295,7 @@ impl SmallDisk {
     }
 
     fn events(&self) -> Vec<String> {
-        let events = std::mem::take(&mut *locked(&self.told.0));
+        let events = self.told.take();
         events
             .into_iter()
             .map(|event| format!("{}: {}", event.reason, event.message))

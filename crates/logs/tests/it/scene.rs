@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use flate2::read::GzDecoder;
 use futures_util::future::BoxFuture;
+use rubelet_fakes::Tasks;
 use rubelet_host::{HostClock, HostFiles, HostLogFiles};
 use rubelet_logs::{
     LoggedContainers, RotationHandle, RotationPorts, RotationSettings, RunningContainer, start,
@@ -18,7 +19,7 @@ use rubelet_logs::{
 use rubelet_model::Timestamp;
 use rubelet_ports::{
     Clock, DirectoryEntry, FileError, FileKind, FileReader, FileWriter, Growth, LogFileReader, LogFileWriter,
-    Moment, RuntimeError, RuntimeErrorKind, Spawner, WatchStream,
+    Moment, RuntimeError, RuntimeErrorKind, WatchStream,
 };
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -424,17 +425,6 @@ impl LoggedContainers for Edges {
     }
 }
 
-/// Tasks that can be cut off, as by a kill.
-#[derive(Default)]
-struct Tasks(Mutex<Vec<tokio::task::AbortHandle>>);
-
-impl Spawner for Tasks {
-    fn spawn(&self, _: &str, future: BoxFuture<'static, ()>) {
-        let task = tokio::spawn(future);
-        self.0.lock().unwrap().push(task.abort_handle());
-    }
-}
-
 /// The real time, and who paused for how long.
 #[derive(Default)]
 struct NotingClock {
@@ -509,9 +499,7 @@ impl Process {
     }
 
     pub(crate) fn cut_off(self) {
-        for task in self.tasks.0.lock().unwrap().iter() {
-            task.abort();
-        }
+        self.tasks.end();
     }
 }
 

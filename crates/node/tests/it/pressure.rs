@@ -6,14 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use rubelet_fakes::TokioClock;
 use rubelet_model::signals::{FilesystemReading, MemoryReading, ProcessReading};
 use rubelet_model::{Pressure, Timestamp};
 use rubelet_node::pressure::{PressurePlaces, PressurePorts, watch_pressure};
 use rubelet_ports::{
-    Clock, ImageReader, Moment, NodeEvent, NodeEventRecorder, NodeSignals, RuntimeError, RuntimeErrorKind,
-    SignalError,
+    ImageReader, NodeEvent, NodeEventRecorder, NodeSignals, RuntimeError, RuntimeErrorKind, SignalError,
 };
 use rubelet_resources::pressure::{PressureSettings, ThresholdTexts};
 use rubelet_wire::cri::v1;
@@ -24,23 +22,6 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const ROOT: &str = "/var/lib/kubelet";
 const IMAGES: &str = "/var/lib/containerd";
-
-/// Tokio's clock, which the tests pause: waiting takes no time.
-struct PausedClock(Instant);
-
-impl Clock for PausedClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_nanos(0)
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_start(self.0.elapsed())
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        tokio::time::sleep(duration).boxed()
-    }
-}
 
 struct Machine {
     available_memory: u64,
@@ -97,7 +78,7 @@ impl Bed {
     ) -> (watch::Receiver<Option<Pressure>>, impl Future<Output = ()>) {
         let (sender, receiver) = watch::channel(None);
         let ports = PressurePorts {
-            clock: Arc::new(PausedClock(Instant::now())),
+            clock: Arc::new(TokioClock::new(Timestamp::EPOCH)),
             signals: Arc::new(self.clone()),
             images: Arc::new(self.clone()),
             events: Arc::new(self.clone()),

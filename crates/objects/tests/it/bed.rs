@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_fakes::events::Recorded;
+use rubelet_fakes::{PodEvents, SameNumber, Tasks, TokioClock};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use rubelet_objects::{
     ChangeDetection, KeyAndProof, KeyError, KeyMaker, KeyType, Objects, ObjectsPorts, ObjectsSettings,
 };
-use rubelet_ports::{
-    Clock, EventRecorder, Moment, ObjectFailure, PodEvent, PodObjects as _, Randomness, Spawner,
-};
+use rubelet_ports::{ObjectFailure, PodObjects as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -26,53 +25,6 @@ use crate::volume_files::{ROOT_DIR, VolumeFiles};
 pub(crate) const EPOCH_SECONDS: i64 = 1_000_000;
 /// What everything random is below a longer limit.
 pub(crate) const JITTER: Duration = Duration::from_secs(7);
-
-pub(crate) struct TestClock(Instant);
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_seconds(EPOCH_SECONDS).plus(self.0.elapsed())
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_start(self.0.elapsed())
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(duration))
-    }
-}
-
-struct TestSpawner;
-
-impl Spawner for TestSpawner {
-    fn spawn(&self, _name: &str, future: BoxFuture<'static, ()>) {
-        tokio::spawn(future);
-    }
-}
-
-struct TestRandomness;
-
-impl Randomness for TestRandomness {
-    fn number(&self) -> u64 {
-        u64::try_from(JITTER.as_nanos()).unwrap()
-    }
-}
-
-#[derive(Default)]
-pub(crate) struct Events(Mutex<Vec<String>>);
-
-impl EventRecorder for Events {
-    fn record(&self, _pod: &Pod, event: PodEvent) {
-        let text = format!(
-            "{} {}: {}",
-            event.event_type.as_str(),
-            event.reason,
-            event.message
-        );
-        self.0.lock().unwrap().push(text);
-    }
-}
 
 /// How long a key takes.
 #[derive(Clone, Default)]
@@ -119,7 +71,7 @@ pub(crate) struct Bed {
     pub(crate) keys: Keys,
     /// What volumes show.
     pub(crate) files: VolumeFiles,
-    events: Arc<Events>,
+    events: Arc<PodEvents>,
     changes: BoxStream<'static, PodUid>,
 }
 
@@ -133,13 +85,16 @@ impl Bed {
         let start = Instant::now();
         let api = FakeApi::new(start, ahead_seconds);
         let edge = Arc::new(api.clone());
-        let events = Arc::<Events>::default();
+        let events = Arc::<PodEvents>::default();
         let keys = Keys::default();
         let files = VolumeFiles::default();
         let ports = ObjectsPorts {
-            clock: Arc::new(TestClock(start)),
-            spawner: Arc::new(TestSpawner),
-            randomness: Arc::new(TestRandomness),
+            clock: Arc::new(TokioClock::since(
+                start,
+                Timestamp::from_unix_seconds(EPOCH_SECONDS),
+            )),
+            spawner: Arc::<Tasks>::default(),
+            randomness: Arc::new(SameNumber(JITTER)),
             reader: edge.clone(),
             node: edge.clone(),
             tokens: edge.clone(),
@@ -206,7 +161,7 @@ impl Bed {
     }
 
     pub(crate) fn events(&self) -> Vec<String> {
-        self.events.0.lock().unwrap().clone()
+        self.events.all().iter().map(Recorded::typed_text).collect()
     }
 
     /// The value of key `k` of a ConfigMap in namespace `n`.

@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use rubelet_fakes::{SameNumber, Tasks, TokioClock};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{
     ContainerExit, ContainerId, ContainerObservation, ContainerState, PodObservation, PodUid, ProbeResult,
     SandboxId,
 };
 use rubelet_ports::{
-    Clock, ConnectError, Dialer, EventRecorder, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,
-    Moment, PodEvent, ProbeReading, ProbedPod, Prober, Randomness, RuntimeError, RuntimeErrorKind,
-    RuntimeWriter, Spawner, TcpCall,
+    ConnectError, Dialer, EventRecorder, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError, PodEvent,
+    ProbeReading, ProbedPod, Prober, RuntimeError, RuntimeErrorKind, RuntimeWriter, TcpCall,
 };
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_wire::cri::v1;
@@ -25,40 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// The wall clock at the start of every test.
-pub(crate) const EPOCH_SECONDS: i64 = 1_000_000;
-
-pub(crate) struct TestClock(Instant);
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_nanos(EPOCH_SECONDS * 1_000_000_000).plus(self.0.elapsed())
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_start(self.0.elapsed())
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(duration))
-    }
-}
-
-struct TestSpawner;
-
-impl Spawner for TestSpawner {
-    fn spawn(&self, _name: &str, future: BoxFuture<'static, ()>) {
-        tokio::spawn(future);
-    }
-}
-
-/// Always the same part of anything below seven seconds.
-struct TestRandomness;
-
-impl Randomness for TestRandomness {
-    fn number(&self) -> u64 {
-        7_000_000_000
-    }
-}
+pub(crate) const EPOCH: Timestamp = Timestamp::from_unix_seconds(1_000_000);
 
 /// What the container's port does, and when it was asked, in milliseconds since the start.
 #[derive(Default)]
@@ -271,9 +237,9 @@ impl Bed {
         };
         let shared = Arc::new(edges.clone());
         let ports = ProbesPorts {
-            clock: Arc::new(TestClock(start)),
-            spawner: Arc::new(TestSpawner),
-            randomness: Arc::new(TestRandomness),
+            clock: Arc::new(TokioClock::since(start, EPOCH)),
+            spawner: Arc::<Tasks>::default(),
+            randomness: Arc::new(SameNumber(Duration::from_secs(7))),
             runtime_writer: shared.clone(),
             dialer: shared.clone(),
             events: shared,
@@ -297,7 +263,7 @@ impl Bed {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::from_unix_nanos(EPOCH_SECONDS * 1_000_000_000).plus(self.start.elapsed())
+        EPOCH.plus(self.start.elapsed())
     }
 
     /// An instance of a container runs from now on.

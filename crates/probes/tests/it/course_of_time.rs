@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{ProbeFiguresReader, ProbeKind, Prober};
 use serde_json::json;
 
-use crate::bed::{Bed, EPOCH_SECONDS, results, tcp};
+use crate::bed::{Bed, EPOCH, results, tcp};
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_probes_is_nobody_s_business() {
@@ -150,7 +149,7 @@ async fn containers_of_an_earlier_agent_keep_their_word() {
         "containerID": "containerd://a",
     }]});
     bed.status = Some(serde_json::from_value(status).unwrap());
-    let long_ago = Timestamp::from_unix_nanos((EPOCH_SECONDS - 3600) * 1_000_000_000);
+    let long_ago = EPOCH.minus(Duration::from_hours(1));
     assert_eq!(results(&bed.runs_since("c", "a", long_ago), "a"), "---");
     // Spread over the first period: the test's chance is seven seconds.
     assert_eq!(bed.change().await, 7000);
@@ -168,7 +167,7 @@ async fn a_young_container_that_was_told_as_ready_keeps_its_word() {
         }]});
         Some(serde_json::from_value(status).unwrap())
     };
-    let a_moment_ago = Timestamp::from_unix_nanos((EPOCH_SECONDS - 1) * 1_000_000_000);
+    let a_moment_ago = EPOCH.minus(Duration::from_secs(1));
     bed.status = status("a");
     assert_eq!(results(&bed.runs_since("c", "a", a_moment_ago), "a"), "---");
     // The word was about another container.
@@ -178,7 +177,7 @@ async fn a_young_container_that_was_told_as_ready_keeps_its_word() {
 #[tokio::test(start_paused = true)]
 async fn who_wants_to_know_now_is_answered() {
     let mut bed = Bed::new(&json!([{"name": "c", "readinessProbe": tcp(2, &json!({"periodSeconds": 60}))}]));
-    let long_ago = Timestamp::from_unix_nanos((EPOCH_SECONDS - 3600) * 1_000_000_000);
+    let long_ago = EPOCH.minus(Duration::from_hours(1));
     bed.runs_since("c", "a", long_ago);
     bed.at(2000).await;
     bed.probes
@@ -234,7 +233,7 @@ async fn a_clock_that_went_back_makes_no_container_old() {
     bed.at(1000).await;
     assert_eq!(results(&bed.show(), "a"), "++-");
     // By the clock it was there long before the agent; but the agent has seen its predecessor.
-    let long_ago = Timestamp::from_unix_seconds(EPOCH_SECONDS - 3600);
+    let long_ago = EPOCH.minus(Duration::from_hours(1));
     assert_eq!(results(&bed.runs_since("c", "b", long_ago), "b"), "?x-");
     bed.at(20_000).await;
     assert_eq!(results(&bed.show(), "b"), "++-");

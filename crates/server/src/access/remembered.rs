@@ -189,26 +189,11 @@ impl<V: Clone> State<V> {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use rubelet_fakes::ManualClock;
     use rubelet_model::Timestamp;
-    use tokio::sync::{oneshot, watch};
+    use tokio::sync::oneshot;
 
     use super::*;
-
-    struct ManualClock(watch::Sender<Duration>);
-
-    impl Clock for ManualClock {
-        fn now(&self) -> Timestamp {
-            Timestamp::EPOCH.plus(*self.0.borrow())
-        }
-
-        fn moment(&self) -> Moment {
-            Moment::from_start(*self.0.borrow())
-        }
-
-        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
-            futures_util::future::pending().boxed()
-        }
-    }
 
     struct Scene {
         clock: Arc<ManualClock>,
@@ -217,7 +202,7 @@ mod tests {
     }
 
     fn scene(limit: usize) -> Scene {
-        let clock = Arc::new(ManualClock(watch::Sender::new(Duration::ZERO)));
+        let clock = Arc::new(ManualClock::new(Timestamp::EPOCH));
         Scene {
             memory: Remembered::new(Arc::clone(&clock) as Arc<dyn Clock>, limit),
             clock,
@@ -244,9 +229,7 @@ mod tests {
         }
 
         fn wait(&self, seconds: u64) {
-            self.clock
-                .0
-                .send_modify(|time| *time += Duration::from_secs(seconds));
+            self.clock.advance(Duration::from_secs(seconds));
         }
     }
 

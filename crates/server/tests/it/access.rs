@@ -2,10 +2,12 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use rubelet_fakes::ManualClock;
 use rubelet_ports::Clock;
 use rubelet_ports::api::{ApiErrorKind, Reviewer};
 use rubelet_testbed::wait::wait_until;
@@ -15,7 +17,7 @@ use serde_json::json;
 use crate::authentication::{Authority, Flaw};
 use crate::client::{Answer, Connection, DEADLINE};
 use crate::fixture::{Running, Setup};
-use crate::reviewer::{FakeReviewer, ManualClock};
+use crate::reviewer::{FakeReviewer, clock_of_now};
 
 const ANONYMOUS: &str = "system:anonymous";
 
@@ -31,7 +33,7 @@ async fn scene(scope: &Scope, anonymous: bool) -> Result<Scene> {
     let authority = Authority::new("ours")?;
     let file = scope.path("ca.crt");
     std::fs::write(&file, authority.pem())?;
-    let (reviewer, clock) = (Arc::<FakeReviewer>::default(), ManualClock::new());
+    let (reviewer, clock) = (Arc::<FakeReviewer>::default(), clock_of_now());
     let mut setup = Setup::new(scope)?
         .with(
             "authentication",
@@ -288,7 +290,7 @@ fn credentials_that_do_not_hold_are_worse_than_none() {
         let ending = scene.authority.identity(Flaw::Ending)?;
         let mut connection = scene.running.tls_as(&ending).await?;
         assert_eq!(connection.get("/pods").await?.status, 200);
-        scene.clock.advance(100 * 365 * 24 * 60 * 60);
+        scene.clock.advance(Duration::from_secs(100 * 365 * 24 * 60 * 60));
         assert_eq!(connection.get("/pods").await?.status, 401);
         Ok(())
     });
@@ -337,25 +339,25 @@ fn answers_are_remembered_for_their_time() {
         // Neither a user who is gone nor rights that are gone count before their time.
         scene.reviewer.forget("t");
         scene.reviewer.take_rights();
-        scene.clock.advance(119);
+        scene.clock.advance(Duration::from_secs(119));
         assert_eq!((status("t").await?, counts()), (200, (1, 1)));
-        scene.clock.advance(1);
+        scene.clock.advance(Duration::from_secs(1));
         assert_eq!((status("t").await?, counts()), (401, (2, 1)));
         // A plain no is remembered as long as a yes.
         scene.reviewer.know("t", "me", &[]);
-        scene.clock.advance(119);
+        scene.clock.advance(Duration::from_secs(119));
         assert_eq!((status("t").await?, counts()), (401, (2, 1)));
-        scene.clock.advance(1);
+        scene.clock.advance(Duration::from_secs(1));
         // The right was given 240 s ago and holds for 300 s.
         assert_eq!((status("t").await?, counts()), (200, (3, 1)));
-        scene.clock.advance(59);
+        scene.clock.advance(Duration::from_secs(59));
         assert_eq!((status("t").await?, counts()), (200, (3, 1)));
-        scene.clock.advance(1);
+        scene.clock.advance(Duration::from_secs(1));
         assert_eq!((status("t").await?, counts()), (403, (3, 2)));
         scene.reviewer.allow("me", "get", "metrics");
-        scene.clock.advance(29);
+        scene.clock.advance(Duration::from_secs(29));
         assert_eq!((status("t").await?, counts()), (403, (3, 2)));
-        scene.clock.advance(1);
+        scene.clock.advance(Duration::from_secs(1));
         assert_eq!((status("t").await?, counts()), (200, (3, 3)));
         // What the API server says in words may be over in a moment.
         scene
@@ -399,7 +401,7 @@ fn an_api_server_that_fails_refuses_and_is_asked_again() {
             let tries = scene.reviewer.tokens_asked() - before;
             // The limit of the whole question, and the pause after this try.
             if scene.clock.sleepers() == 2 && turned_for.replace(tries) < tries {
-                scene.clock.advance(2);
+                scene.clock.advance(Duration::from_secs(2));
             }
             ensure!(tries == 4, "{tries} tries");
             Ok(())

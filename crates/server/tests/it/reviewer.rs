@@ -2,19 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewStatus, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
 };
+use rubelet_fakes::ManualClock;
 use rubelet_model::Timestamp;
 use rubelet_ports::api::{ApiError, ApiErrorKind, Reviewer};
-use rubelet_ports::{Clock, Moment};
-use tokio::sync::watch;
 
 #[derive(Default)]
 struct State {
@@ -123,48 +120,8 @@ impl Reviewer for FakeReviewer {
     }
 }
 
-/// Begins at the present, so that certificates hold, and goes on when told.
-pub(crate) struct ManualClock {
-    start: Timestamp,
-    elapsed: watch::Sender<Duration>,
-}
-
-impl ManualClock {
-    pub(crate) fn new() -> Arc<Self> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        Arc::new(Self {
-            start: Timestamp::EPOCH.plus(now),
-            elapsed: watch::Sender::new(Duration::ZERO),
-        })
-    }
-
-    pub(crate) fn advance(&self, seconds: u64) {
-        self.elapsed
-            .send_modify(|elapsed| *elapsed += Duration::from_secs(seconds));
-    }
-
-    /// How many sleep.
-    pub(crate) fn sleepers(&self) -> usize {
-        self.elapsed.receiver_count()
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Timestamp {
-        self.start.plus(*self.elapsed.borrow())
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_start(*self.elapsed.borrow())
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        let mut elapsed = self.elapsed.subscribe();
-        let end = *elapsed.borrow() + duration;
-        async move {
-            // The sender lives as long as the clock; without it nobody sleeps.
-            let _ = elapsed.wait_for(|elapsed| *elapsed >= end).await;
-        }
-        .boxed()
-    }
+/// A clock that begins at the present, so that certificates hold.
+pub(crate) fn clock_of_now() -> Arc<ManualClock> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Arc::new(ManualClock::new(Timestamp::EPOCH.plus(now)))
 }

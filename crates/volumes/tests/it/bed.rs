@@ -8,11 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_fakes::PodEvents;
+use rubelet_fakes::events::Recorded;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{
-    Clock, EventRecorder, HostIps, PodEvent, PodObjects, PodOnDisk, PodVolumes, VolumeBatch, VolumeFailure,
-    VolumeHostReader, VolumeHostWriter, VolumeStepError,
+    Clock, HostIps, PodObjects, PodOnDisk, PodVolumes, VolumeBatch, VolumeFailure, VolumeHostReader,
+    VolumeHostWriter, VolumeStepError,
 };
 use rubelet_resources::amounts::MEMORY;
 use rubelet_resources::{Amounts, CgroupVersion, NodeFacts, Rules};
@@ -55,23 +57,9 @@ impl VolumeHostReader for Counted {
     }
 }
 
-#[derive(Default)]
-pub(crate) struct Events(Mutex<Vec<String>>);
-
-impl Events {
-    /// The events since the last look.
-    pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
-}
-
-impl EventRecorder for Events {
-    fn record(&self, _: &Pod, event: PodEvent) {
-        self.0
-            .lock()
-            .unwrap()
-            .push(format!("{}: {}", event.reason, event.message));
-    }
+/// The events since the last look.
+pub(crate) fn texts(events: &PodEvents) -> Vec<String> {
+    events.take().iter().map(Recorded::text).collect()
 }
 
 /// The node's addresses, which change.
@@ -100,7 +88,7 @@ pub(crate) struct Bed {
     pub(crate) objects: Option<Arc<FakeObjects>>,
     pub(crate) addresses: Arc<Addresses>,
     host: Arc<Counted>,
-    events: Arc<Events>,
+    events: Arc<PodEvents>,
 }
 
 /// A question under way.
@@ -131,7 +119,7 @@ impl Bed {
             machine: machine.clone(),
             batches: Mutex::default(),
         });
-        let events = Arc::new(Events::default());
+        let events = Arc::new(PodEvents::default());
         let addresses = Arc::new(Addresses::default());
         let (life, actor) = start(&executor, &host, &events, objects.as_ref(), &addresses);
         Self {
@@ -164,7 +152,7 @@ impl Bed {
 
     /// The events since the last look.
     pub(crate) fn events(&self) -> Vec<String> {
-        self.events.take()
+        texts(&self.events)
     }
 
     /// The batches since the last look.
@@ -248,7 +236,7 @@ impl Bed {
 fn start(
     executor: &Executor,
     host: &Arc<Counted>,
-    events: &Arc<Events>,
+    events: &Arc<PodEvents>,
     objects: Option<&Arc<FakeObjects>>,
     addresses: &Arc<Addresses>,
 ) -> (Life, Volumes) {

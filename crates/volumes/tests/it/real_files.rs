@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_fakes::PodEvents;
 use rubelet_host::{HostClock, HostFiles, HostVolumes, TokioSpawner};
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{FileReader as _, MountRequest, PodVolumes, VolumeFailure};
@@ -14,13 +15,13 @@ use rubelet_volumes::{Volumes, VolumesMetrics, VolumesPorts};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use crate::bed::{Events, pod, settings};
+use crate::bed::{pod, settings, texts};
 use crate::objects::FakeObjects;
 
 struct Machine {
     actor: Volumes,
     objects: Arc<FakeObjects>,
-    events: Arc<Events>,
+    events: Arc<PodEvents>,
     scope: Scope,
 }
 
@@ -28,7 +29,7 @@ impl Machine {
     fn new(test: &str) -> Self {
         let scope = Scope::new(test).unwrap();
         let objects = Arc::new(FakeObjects::default());
-        let events = Arc::new(Events::default());
+        let events = Arc::new(PodEvents::default());
         let actor = start(scope.dir(), &objects, &events);
         Self {
             actor,
@@ -69,7 +70,7 @@ impl Machine {
     }
 }
 
-fn start(root: &Path, objects: &Arc<FakeObjects>, events: &Arc<Events>) -> Volumes {
+fn start(root: &Path, objects: &Arc<FakeObjects>, events: &Arc<PodEvents>) -> Volumes {
     let host = Arc::new(HostVolumes::new());
     let ports = VolumesPorts {
         clock: Arc::new(HostClock::new()),
@@ -244,7 +245,7 @@ async fn what_has_not_changed_is_not_touched() {
         .map(|volume| (version(volume), access(volume)))
         .collect();
     assert_eq!(before, after);
-    assert_eq!(machine.events.take(), [""; 0]);
+    assert_eq!(texts(&machine.events), [""; 0]);
     machine.end().await;
 }
 
@@ -338,7 +339,7 @@ async fn a_running_pod_keeps_its_files() {
     assert_eq!(version(&map), before);
     assert_eq!(names(&maybe), [""; 0], "what may be missing is empty");
     assert_eq!(
-        machine.events.take(),
+        texts(&machine.events),
         ["FailedMount: MountVolume.SetUp failed for volume \"map\" : configmap \"settings\" not found"]
     );
     machine.end().await;
@@ -360,7 +361,7 @@ async fn a_full_volume_keeps_its_files() {
         .objects
         .put_secret("keys", &[("word", &[b'x'; 256 << 10])]);
     machine.set_up(&pod).await.unwrap();
-    let events = machine.events.take();
+    let events = texts(&machine.events);
     assert!(events[0].ends_with("no space left on device"), "{events:?}");
     assert_eq!(fs::read_to_string(volume.join("word")).unwrap(), "hush");
     assert_eq!(versions(&volume), 1);

@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::Pod;
 use rubelet_cri::CriClient;
+use rubelet_fakes::PodEvents;
 use rubelet_host::{HostClock, HostFiles, TokioSpawner};
 use rubelet_images::{
     CredentialProviders, CredentialSources, Images, ImagesSettings, NodeDockerConfig, PullBackoffLimits,
     PullRecords, RecordsPorts, VerificationPolicy,
 };
-use rubelet_ports::{EventRecorder, ImageFailure, ImageProvider as _, ImageRequest, PodEvent, PresentImage};
+use rubelet_ports::{ImageFailure, ImageProvider as _, ImageRequest, PresentImage};
 use rubelet_testbed::Scope;
 use rubelet_testbed::bare_pod::connect;
 use rubelet_testbed::containerd::{Containerd, Flavour};
@@ -33,25 +33,6 @@ pub(crate) use crate::small_disk::unique_image;
 
 /// Far beyond what anything here takes.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
-
-/// What pods were told.
-#[derive(Default)]
-pub(crate) struct Told(Mutex<Vec<String>>);
-
-impl EventRecorder for Told {
-    fn record(&self, _: &Pod, event: PodEvent) {
-        self.0
-            .lock()
-            .unwrap()
-            .push(format!("{} {}", event.reason, event.message));
-    }
-}
-
-impl Told {
-    pub(crate) fn text(&self) -> String {
-        self.0.lock().unwrap().join("\n")
-    }
-}
 
 /// What this thread logs, at whatever level.
 #[derive(Clone, Default)]
@@ -96,7 +77,7 @@ impl Log {
 pub(crate) struct Node {
     pub(crate) objects: Arc<FakeObjects>,
     pub(crate) cri: Arc<CriClient>,
-    pub(crate) events: Arc<Told>,
+    pub(crate) events: Arc<PodEvents>,
     pub(crate) containerd: Containerd,
     pub(crate) root_dir: PathBuf,
     pub(crate) scope: Scope,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use rubelet_credential_plugins::PluginPrograms;
+use rubelet_fakes::events::Recorded;
 use rubelet_host::HostClock;
 use rubelet_images::{CredentialProviders, read_configuration};
 use rubelet_ports::{ImageProvider as _, ImageRequest};
@@ -157,10 +158,11 @@ async fn a_plugin_opens_it_and_a_bad_one_does_not() -> Result<()> {
     drop(kept);
     let reason = "credential provider teller: exit status: 7";
     ensure!(failure.message.contains(reason), "{failure}");
-    let (told, logged) = (node.events.text(), log.text());
-    ensure!(told.contains(reason), "{told}");
+    let texts: Vec<String> = node.events.all().iter().map(Recorded::text).collect();
+    let (recorded, logged) = (texts.join("\n"), log.text());
+    ensure!(recorded.contains(reason), "{recorded}");
     ensure!(logged.contains("A credential provider gave nothing"), "{logged}");
-    for text in [format!("{failure} {failure:?}"), told, logged] {
+    for text in [format!("{failure} {failure:?}"), recorded, logged] {
         ensure!(!text.contains(PASSWORD), "{text}");
     }
     let images = node.images(Some(providers("echo 'no json at all'")?))?;

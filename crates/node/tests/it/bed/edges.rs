@@ -1,51 +1,15 @@
-//! Clock, tasks, runtime, network and events of a node under test.
+//! Random numbers, runtime, network and events of a node under test.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
-use rubelet_model::Timestamp;
 use rubelet_ports::{
-    AddressError, AddressReader, Clock, EventStream, HostAddresses, ImageReader, Moment, NodeEvent,
-    NodeEventRecorder, Randomness, RuntimeError, RuntimeErrorKind, RuntimeReader, RuntimeWriter, Spawner,
+    AddressError, AddressReader, EventStream, HostAddresses, ImageReader, NodeEvent, NodeEventRecorder,
+    Randomness, RuntimeError, RuntimeErrorKind, RuntimeReader, RuntimeWriter,
 };
 use rubelet_wire::cri::v1;
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
-
-pub(super) struct TestClock(pub(super) Instant);
-
-impl Clock for TestClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_seconds(1_000_000).plus(self.0.elapsed())
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_start(self.0.elapsed())
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(duration))
-    }
-}
-
-/// Remembers the tasks, to end them.
-#[derive(Default)]
-pub(super) struct TestSpawner(Mutex<Vec<JoinHandle<()>>>);
-
-impl Spawner for TestSpawner {
-    fn spawn(&self, _: &str, future: BoxFuture<'static, ()>) {
-        self.0.lock().unwrap().push(tokio::spawn(future));
-    }
-}
-
-impl TestSpawner {
-    pub(super) fn end(&self) {
-        self.0.lock().unwrap().iter().for_each(JoinHandle::abort);
-    }
-}
 
 /// Always seven seconds, or none where less is asked for.
 pub(super) struct TestRandomness;

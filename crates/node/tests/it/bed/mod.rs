@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use prometheus::Registry;
-use rubelet_model::{HandlerAbilities, Pressure, RuntimeAbilities, RuntimeContact, RuntimeReport};
+use rubelet_fakes::{Tasks, TokioClock};
+use rubelet_model::{HandlerAbilities, Pressure, RuntimeAbilities, RuntimeContact, RuntimeReport, Timestamp};
 use rubelet_node::{
     AddressSettings, Beginnings, DeclaredFeatureGates, HostIpsPorts, MachineFacts, NodeHandle, NodeHostIps,
     NodeInputs, NodeMetrics, NodePorts, NodeSettings, RegistrationSettings, ReportingSettings,
@@ -23,10 +24,12 @@ use tokio::time::Instant;
 
 pub(crate) use api::Api;
 pub(crate) use edges::Edges;
-use edges::{TestClock, TestRandomness, TestSpawner};
+use edges::TestRandomness;
 
 /// Nothing that a test waits for takes longer, on virtual time.
 const DEADLINE: Duration = Duration::from_hours(2);
+/// The wall clock at the start of every test.
+const EPOCH: Timestamp = Timestamp::from_unix_seconds(1_000_000);
 
 pub(crate) struct Bed {
     pub(crate) start: Instant,
@@ -47,7 +50,7 @@ impl Bed {
         let edges = Edges::new();
         edges.set_addresses(&["10.0.0.1"]);
         let registry = Registry::new();
-        let started_at = TestClock(start).now();
+        let started_at = TokioClock::since(start, EPOCH).now();
         let beginnings = Beginnings {
             booted_at: Some(started_at.minus(Duration::from_secs(60))),
             started_at,
@@ -74,11 +77,11 @@ impl Bed {
 
     /// Starts a node; an earlier one goes on, unless its tasks were ended.
     pub(crate) fn start(&self) -> Running {
-        let spawner = Arc::new(TestSpawner::default());
+        let spawner = Arc::new(Tasks::default());
         let edges = Arc::new(self.edges.clone());
         let api = Arc::new(self.api.clone());
         let ports = NodePorts {
-            clock: Arc::new(TestClock(self.start)),
+            clock: Arc::new(TokioClock::since(self.start, EPOCH)),
             spawner: spawner.clone(),
             randomness: Arc::new(TestRandomness),
             node_reader: api.clone(),
@@ -103,8 +106,8 @@ impl Bed {
     /// What pods would be told of the node's addresses.
     pub(crate) fn host_ips(&self, object: watch::Receiver<Option<Arc<Node>>>) -> NodeHostIps {
         let ports = HostIpsPorts {
-            clock: Arc::new(TestClock(self.start)),
-            spawner: Arc::new(TestSpawner::default()),
+            clock: Arc::new(TokioClock::since(self.start, EPOCH)),
+            spawner: Arc::new(Tasks::default()),
             addresses: Arc::new(self.edges.clone()),
             object,
         };
@@ -137,7 +140,7 @@ impl Bed {
 /// A node whose tasks end with this value, as if it were killed.
 pub(crate) struct Running {
     pub(crate) handle: NodeHandle,
-    spawner: Arc<TestSpawner>,
+    spawner: Arc<Tasks>,
 }
 
 impl Drop for Running {

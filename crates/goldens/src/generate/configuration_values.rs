@@ -1,4 +1,4 @@
-//! The values that `generate` picks from, as JSON text: per field those that are fine on their own, and those that break a rule.
+//! The values that `configuration` picks from, as JSON text: per field those that are fine on their own, and those that break a rule.
 //!
 //! A value that is fine or not depending on another field stands where it is rarer to be right.
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::generate_parts::{CONTAINER, METADATA, SPEC, VOLUMES};
+use super::manifest_parts::{CONTAINER, METADATA, SPEC, VOLUMES};
 
 struct Seeded(u64);
 
@@ -58,7 +58,7 @@ fn containers(random: &mut Seeded, prefix: &str, count: usize, table: &Value) ->
 }
 
 /// The pod of a seed.
-pub fn generate(seed: u64) -> Value {
+pub fn manifest(seed: u64) -> Value {
     let random = &mut Seeded::new(seed);
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), "pod".into());
@@ -105,8 +105,8 @@ pub fn generate(seed: u64) -> Value {
 }
 
 /// The pod of a seed with some values changed to others near them, or of another type.
-pub fn mutate(seed: u64) -> Value {
-    let mut pod = generate(seed);
+pub fn mutated_manifest(seed: u64) -> Value {
+    let mut pod = manifest(seed);
     let random = &mut Seeded::new(seed ^ 0x00ff_00ff);
     for _ in 0..=random.below(2) {
         change(&mut pod, random);
@@ -171,24 +171,24 @@ fn neighbour(value: &Value, random: &mut Seeded) -> Value {
 #[cfg(test)]
 mod tests {
     use rubelet_config::FeatureGates;
+    use rubelet_manifest::{apply_defaults, decode, validate};
 
     use super::*;
-    use crate::{apply_defaults, decode, validate};
 
     #[test]
     fn the_tables_can_be_read_and_the_seed_decides() {
         for text in [METADATA, SPEC, CONTAINER, VOLUMES] {
             assert_ne!(table(text), Value::Null);
         }
-        assert_eq!(generate(7), generate(7));
-        assert_ne!(generate(7), generate(8));
+        assert_eq!(manifest(7), manifest(7));
+        assert_ne!(manifest(7), manifest(8));
     }
 
     /// Neither all good nor all bad, and nothing panics.
     #[test]
     fn some_pods_are_good_and_some_are_not() {
         let good = (0..1000).filter(|seed| {
-            let text = mutate(*seed).to_string();
+            let text = mutated_manifest(*seed).to_string();
             let Ok(mut manifest) = decode(text.as_bytes()) else {
                 return false;
             };

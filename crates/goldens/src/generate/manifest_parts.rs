@@ -1,6 +1,6 @@
 //! The words of the generator: for every field of a pod a list of values, good ones and bad ones mixed.
 
-pub(crate) const METADATA: &str = r#"{
+pub(super) const METADATA: &str = r#"{
  "labels": [{"app":"x"},{"example.com/a":"b"},{"-bad":"x"},{"a":"b c"},{"a":null}],
  "annotations": [{"a":"b"},{"UPPER/Key":"b"},{"a b":"c"},{"kubernetes.io/config.mirror":"x"},{"controller.kubernetes.io/pod-deletion-cost":"01"},
   {"controller.kubernetes.io/pod-deletion-cost":"-5"},{"seccomp.security.alpha.kubernetes.io/pod":"localhost/../x"},
@@ -14,7 +14,7 @@ pub(crate) const METADATA: &str = r#"{
  "creationTimestamp": ["2026-01-01T00:00:00Z","soon",null]
 }"#;
 
-pub(crate) const SPEC: &str = r#"{
+pub(super) const SPEC: &str = r#"{
  "restartPolicy": ["Always","OnFailure","Never","never",""], "dnsPolicy": ["ClusterFirst","Default","None","ClusterFirstWithHostNet","x"],
  "terminationGracePeriodSeconds": [0,30,-1,5], "activeDeadlineSeconds": [1,0,-4,2147483648], "nodeName": ["n","N","a.b"],
  "nodeSelector": [{"a":"b"},{"a b":"c"},{"a":"-"}], "serviceAccountName": ["sa","Sa"], "serviceAccount": ["sa","x y"],
@@ -58,7 +58,7 @@ pub(crate) const SPEC: &str = r#"{
  "unknownField": [1]
 }"#;
 
-pub(crate) const CONTAINER: &str = r#"{
+pub(super) const CONTAINER: &str = r#"{
  "image": ["nginx","nginx:1","registry.io:5000/a/b:latest","Bad Image"," x ","","a@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"],
  "imagePullPolicy": ["Always","Never","IfNotPresent","x"], "command": [["a"],[]], "args": [["b",null]], "workingDir": ["/w"], "tty": [true], "stdin": [true,false],
  "terminationMessagePolicy": ["File","FallbackToLogsOnError","x"], "terminationMessagePath": ["/t"],
@@ -94,7 +94,7 @@ pub(crate) const CONTAINER: &str = r#"{
   {"appArmorProfile":{"type":"RuntimeDefault","localhostProfile":"x"}},{"appArmorProfile":{"type":"Unconfined"}},{"windowsOptions":{"hostProcess":true}},{"windowsOptions":{"hostProcess":false,"runAsUserName":"a:b"}},{"readOnlyRootFilesystem":true,"runAsNonRoot":true}]
 }"#;
 
-pub(crate) const VOLUMES: &str = r#"[
+pub(super) const VOLUMES: &str = r#"[
  {"emptyDir":{}},{"emptyDir":{"sizeLimit":"-1"}},{"emptyDir":{"mode":5000,"sizeLimit":1}},{},{"hostPath":{"path":"/x"}},{"hostPath":{"path":"/x/..","type":"Dir"}},{"hostPath":{"path":""}},
  {"secret":{"secretName":"s"}},{"secret":{"items":[{"key":"","path":"..a"}],"defaultMode":512}},{"configMap":{"name":"c","items":[{"key":"k","path":"/p","mode":-1}]}},{"configMap":{}},
  {"persistentVolumeClaim":{"claimName":"c"}},{"persistentVolumeClaim":{"claimName":"pod-v1"}},{"nfs":{"server":"s","path":"p"}},{"nfs":{"server":"","path":"/p"}},

@@ -3,13 +3,13 @@
 //! Owns the choice of values. The same seed always gives the same object. Whether an object is good is for the code
 //! under test, and for whoever it is compared with, to say; nothing here calls the rules.
 
+use rubelet_config::kubelet_configuration::{API_VERSION, KIND};
 use serde_json::{Map, Value};
 
-use super::generate_values::{CASES, Case, UNKNOWN_FIELDS, WRONG_TYPES};
-use super::types::{API_VERSION, KIND};
+use super::configuration_values::{CASES, Case, UNKNOWN_FIELDS, WRONG_TYPES};
 
 /// A configuration object for the seed, apiVersion and kind included.
-pub fn generate(seed: u64) -> Value {
+pub fn configuration(seed: u64) -> Value {
     let mut random = Random(seed);
     let mut object = Map::new();
     object.insert("apiVersion".to_owned(), API_VERSION.into());
@@ -81,9 +81,11 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::kubelet_configuration::KubeletConfiguration;
     use std::collections::BTreeSet;
+
+    use rubelet_config::kubelet_configuration::KubeletConfiguration;
+
+    use super::*;
 
     #[test]
     fn every_value_of_the_tables_is_json() {
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_seed_decides() {
-        assert_eq!(generate(7), generate(7));
-        assert_ne!(generate(7), generate(8));
+        assert_eq!(configuration(7), configuration(7));
+        assert_ne!(configuration(7), configuration(8));
     }
 }
