@@ -84,6 +84,7 @@ var operations = map[string]operation{
 	"node.patch":        on(nodePatch),
 	"node.status":       on(nodeStatus),
 	"nodename":          on(nodename),
+	"object":            on(apiObject),
 	"subids":            on(subordinateIDs),
 	"selector":          on(labelSelector),
 	"cpuset":            on(cpuSet),
