@@ -85,6 +85,7 @@ var operations = map[string]operation{
 	"node.status":       on(nodeStatus),
 	"nodename":          on(nodename),
 	"object":            on(apiObject),
+	"object.again":      on(apiObjectAgain),
 	"subids":            on(subordinateIDs),
 	"selector":          on(labelSelector),
 	"cpuset":            on(cpuSet),

@@ -37,11 +37,27 @@ func apiObject(in objectInput) (objectOutput, error) {
 		fillText, fillInt32, fillInt64, fillTime, fillMicroTime, fillQuantity, fillIntOrString, fillFields, fillRaw)
 	filler.Fill(object)
 	object.GetObjectKind().SetGroupVersionKind(kind)
-	encoder := serializer.NewSerializerWithOptions(
-		serializer.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, serializer.SerializerOptions{})
+	return encoded(object)
+}
+
+// apiObjectAgain reads an object's text as every client in Go does, and writes it again.
+func apiObjectAgain(in objectOutput) (objectOutput, error) {
+	object, _, err := objectSerializer().Decode([]byte(in.Text), nil, nil)
+	if err != nil {
+		return objectOutput{}, err
+	}
+	return encoded(object)
+}
+
+func encoded(object runtime.Object) (objectOutput, error) {
 	var text bytes.Buffer
-	err = encoder.Encode(object, &text)
+	err := objectSerializer().Encode(object, &text)
 	return objectOutput{Text: text.String()}, err
+}
+
+func objectSerializer() *serializer.Serializer {
+	return serializer.NewSerializerWithOptions(
+		serializer.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, serializer.SerializerOptions{})
 }
 
 func oneOf[T any](c randfill.Continue, all ...T) T {

@@ -42,6 +42,7 @@ mod kill_nine;
 mod kubeadm;
 mod log_rotation_containerd2;
 mod oracle_admission;
+mod oracle_api_objects;
 mod oracle_config;
 mod oracle_configuration;
 mod oracle_environment;

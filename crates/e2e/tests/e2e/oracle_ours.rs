@@ -93,6 +93,12 @@ fn describe(upstream: &Value, ours: &Value) -> String {
             });
             lines.collect::<Vec<_>>().join("; ")
         }
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+            let pairs = left.iter().zip(right).enumerate();
+            let differing = pairs.filter(|(_, (left, right))| left != right);
+            let lines = differing.map(|(at, (left, right))| format!("[{at}] {}", describe(left, right)));
+            lines.collect::<Vec<_>>().join("; ")
+        }
         _ => format!("upstream {}, ours {}", short(upstream), short(ours)),
     }
 }

@@ -37,8 +37,8 @@ impl StreamingAddress {
             Some(scheme) => return Err(AddressProblem::Scheme(scheme.to_owned())),
             None => return Err(AddressProblem::Malformed),
         }
-        // Not `Uri::host` and `Uri::port_u16`: the one panics for brackets around an `@` in some versions of its crate, the other
-        // gives no port for one that is too large.
+        // Not `Uri::host` and `Uri::port_u16`: the one gives `]` as the host of `[@]`, the other gives no port for one that is too
+        // large.
         let authority = uri.authority().ok_or(AddressProblem::Malformed)?.as_str();
         let (host, port) = split_host_port(authority).ok_or(AddressProblem::Malformed)?;
         let host = match host.parse::<IpAddr>() {
