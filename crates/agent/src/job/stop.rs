@@ -43,6 +43,23 @@ enum StopFailure {
     Sandbox(RuntimeError),
 }
 
+/// The containers of which a stop is over, by name.
+#[derive(Default)]
+struct Turns {
+    ended: BTreeSet<String>,
+    failed: BTreeSet<String>,
+}
+
+impl Turns {
+    fn has_failed_for(&self, stop: &ContainerStop) -> bool {
+        stop.waits_for.iter().any(|name| self.failed.contains(name))
+    }
+
+    fn is_over_for(&self, stop: &ContainerStop) -> bool {
+        self.has_failed_for(stop) || stop.waits_for.iter().all(|name| self.ended.contains(name))
+    }
+}
+
 pub(super) struct Stopper {
     context: Arc<JobContext>,
     pub(super) memory: StopMemory,
@@ -180,8 +197,8 @@ impl Stopper {
             let mut seen = seen.iter().flat_map(|seen| &seen.containers);
             stops.iter().any(|stop| stop.id == *id) || seen.any(|one| one.id == *id)
         });
-        let (done, _) = watch::channel(BTreeSet::<String>::new());
-        let one = |stop| self.stop_container(stop, message(&stop.name), done.clone());
+        let (turns, _) = watch::channel(Turns::default());
+        let one = |stop| self.stop_container(stop, message(&stop.name), turns.clone());
         let results = join_all(stops.iter().map(one)).await;
         let mut errors: Vec<RuntimeError> = results.into_iter().filter_map(Result::err).collect();
         // An unreachable container matters more than one that had its grace period.
@@ -193,7 +210,7 @@ impl Stopper {
         &self,
         stop: &ContainerStop,
         message: String,
-        done: watch::Sender<BTreeSet<String>>,
+        turns: watch::Sender<Turns>,
     ) -> Result<(), RuntimeError> {
         let context = &self.context;
         context.record(PodEvent::normal("Killing", message).of_container(&stop.name));
@@ -202,26 +219,53 @@ impl Stopper {
             None => PreStop::default(),
         };
         let hook_seconds = hook.seconds;
-        let clock = &context.ports().clock;
-        let begun = clock.moment();
-        let mut ended = done.subscribe();
-        let others = ended.wait_for(|ended| stop.waits_for.iter().all(|name| ended.contains(name)));
-        let left = period(stop.grace_seconds.saturating_sub(hook_seconds));
-        // A container that has to end first and does not within the grace period does not hold up the rest.
-        let _ = within(clock.as_ref(), left, others).await;
-        let waited = i64::try_from(clock.moment().since(begun).as_secs()).unwrap_or(i64::MAX);
-        let left = runtime_grace_seconds(stop.grace_seconds, hook_seconds, waited);
+        let Some(turn_seconds) = self.wait_for_turn(stop, hook_seconds, &turns).await else {
+            // The failed stop is an error of all of them, and this one is tried again with it.
+            return Ok(());
+        };
+        let left = runtime_grace_seconds(stop.grace_seconds, hook_seconds, turn_seconds);
         let grace_seconds = self.memory.progress.shrink(&stop.id, left);
         let writer = &context.ports().runtime_writer;
         let call = writer.stop_container(stop.id.as_str(), grace_seconds);
         let result = not_found_is_fine(beside(call, hook.rest).await);
-        // One that may still run keeps its sidecars, as long as there is time.
-        if result.is_ok() {
-            done.send_modify(|ended| {
-                ended.insert(stop.name.clone());
-            });
-        }
+        turns.send_modify(|turns| {
+            // One that may still run keeps its sidecars, as long as there is time.
+            let names = if result.is_ok() {
+                &mut turns.ended
+            } else {
+                &mut turns.failed
+            };
+            names.insert(stop.name.clone());
+        });
         result
+    }
+
+    /// Waits for the containers that have to end first. One that does not within the grace period does not hold up the rest, however
+    /// often the stop is tried. The answer is how long it took, and none when the stop of one of them failed.
+    async fn wait_for_turn(
+        &self,
+        stop: &ContainerStop,
+        hook_seconds: i64,
+        turns: &watch::Sender<Turns>,
+    ) -> Option<i64> {
+        if stop.waits_for.is_empty() {
+            return Some(0);
+        }
+        let clock = &self.context.ports().clock;
+        let progress = &self.memory.progress;
+        let begun = progress.begin_turn(&stop.id, stop.grace_seconds, clock.moment());
+        let limit = period(stop.grace_seconds.saturating_sub(hook_seconds));
+        let left = limit.saturating_sub(clock.moment().since(begun));
+        let mut turns = turns.subscribe();
+        let has_failed = async {
+            let turn = turns.wait_for(|turns| turns.is_over_for(stop)).await;
+            // The sender outlives the wait.
+            turn.is_ok_and(|turns| turns.has_failed_for(stop))
+        };
+        if !left.is_zero() && within(clock.as_ref(), left, has_failed).await == Ok(true) {
+            return None;
+        }
+        Some(i64::try_from(clock.moment().since(begun).as_secs()).unwrap_or(i64::MAX))
     }
 
     /// Stops share a limit of their own, because more at a time make none of them faster.

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use rubelet_model::observation::ContainerId;
+use rubelet_ports::Moment;
 
 #[derive(Clone, Copy, Default)]
 struct Progress {
     had_hook: bool,
     grace_seconds: Option<i64>,
+    /// With which grace period, and since when, it waits for other containers to end.
+    turn: Option<(i64, Moment)>,
 }
 
 /// The lock is held for a few instructions, never across an await.
@@ -35,6 +38,15 @@ impl StopProgress {
         self.with(|stops| {
             let last = &mut stops.entry(id.clone()).or_default().grace_seconds;
             *last.insert(last.map_or(requested_seconds, |last| last.min(requested_seconds)))
+        })
+    }
+
+    /// Since when the container waits for others. Trying the stop again does not begin the wait anew; another grace period does.
+    pub(super) fn begin_turn(&self, id: &ContainerId, grace_seconds: i64, now: Moment) -> Moment {
+        self.with(|stops| {
+            let turn = &mut stops.entry(id.clone()).or_default().turn;
+            let known = turn.filter(|(grace, _)| *grace == grace_seconds);
+            turn.insert(known.unwrap_or((grace_seconds, now))).1
         })
     }
 

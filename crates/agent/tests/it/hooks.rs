@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use rubelet_model::message::{MAX_MESSAGE_BYTES, MAX_WAIT_BYTES};
+use rubelet_ports::RuntimeErrorKind;
 use rubelet_sim::dialer::{PLAIN, REFUSED, SILENT};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, IMAGE, PodText, SOON};
+use crate::line::Fault;
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -296,4 +298,38 @@ fn sidecars_have_their_hooks_at_once_and_their_stop_last() {
     assert!(stop.at - removed >= seconds(4), "{stop:?}");
     // One second of the hook, three of waiting for the other container.
     assert_eq!(stop.grace_seconds, 26, "{stop:?}");
+}
+
+/// A pod with a sidecar, whose main container's stop fails this often.
+fn stop_with_failures(grace_seconds: i64, failures: usize) -> (Bed, Duration) {
+    let mut bed = Bed::started();
+    let grace = json!(grace_seconds);
+    let mut pod = PodText::new("web", &["term=100:0"]).spec("terminationGracePeriodSeconds", grace);
+    pod.spec["initContainers"] = json!([{"name": "side", "image": IMAGE, "restartPolicy": "Always"}]);
+    bed.put_and_wait(&pod);
+    let failure = Fault::Fail(RuntimeErrorKind::Unknown);
+    bed.line.fault("StopContainer", "web/main", failure, failures);
+    let removed = bed.elapsed();
+    bed.remove(&pod);
+    (bed, removed)
+}
+
+#[test]
+fn a_failed_stop_is_tried_again_before_sidecars_have_waited_for_it() {
+    let (mut bed, _) = stop_with_failures(i64::MAX, 1);
+    bed.wait("the sidecar is stopped", seconds(40), |bed| {
+        !bed.line.sent_about("StopContainer", "web/side").is_empty()
+    });
+    assert_eq!(bed.line.sent_about("StopContainer", "web/main").len(), 2);
+}
+
+#[test]
+fn sidecars_do_not_outlive_the_grace_period_for_a_container_that_cannot_be_stopped() {
+    let (mut bed, removed) = stop_with_failures(20, usize::MAX);
+    bed.wait("the sidecar is stopped", seconds(60), |bed| {
+        !bed.line.sent_about("StopContainer", "web/side").is_empty()
+    });
+    let stop = &bed.line.sent_about("StopContainer", "web/side")[0];
+    assert!(stop.at - removed >= seconds(20), "{stop:?}");
+    assert!(bed.line.sent_about("StopContainer", "web/main").len() > 1);
 }
