@@ -71,8 +71,8 @@ struct Follower {
     /// The next change; `None` before a list.
     next: Option<usize>,
     is_broken: bool,
-    /// Pods that were delivered whole.
-    decoded: BTreeSet<String>,
+    /// Pods as they were decoded last.
+    decoded: BTreeMap<String, Arc<Pod>>,
 }
 
 fn text(field: &Option<String>) -> String {
@@ -246,15 +246,24 @@ impl SimApi {
         self.change(uid, |_| {});
     }
 
-    /// The pod as the adapter gives it: of one that it cannot decode, the metadata alone.
+    /// The pod as the adapter gives it: one that it cannot decode has no spec.
     fn as_decoded(&self, pod: Arc<Pod>) -> Arc<Pod> {
         if !self.store().undecodable.contains(&uid_of(&pod)) {
             return pod;
         }
         Arc::new(Pod {
             metadata: pod.metadata.clone(),
-            ..Pod::default()
+            spec: None,
+            status: pod.status.clone(),
         })
+    }
+
+    /// The adapter can decode every pod again.
+    pub fn set_all_decodable(&self) {
+        let undecodable = self.store().undecodable.clone();
+        for uid in undecodable {
+            self.set_undecodable(&uid, false);
+        }
     }
 
     /// Nobody reaches the server while it is down.
@@ -345,16 +354,18 @@ impl Follower {
         }
     }
 
-    /// A pod that was decoded once keeps its content.
+    /// A pod that was decoded once keeps its content of then.
     fn decode(&mut self, pod: Arc<Pod>) -> Arc<Pod> {
-        if self.decoded.contains(&uid_of(&pod)) {
-            return pod;
+        let read = self.api.as_decoded(Arc::clone(&pod));
+        if read.spec.is_some() {
+            self.decoded.insert(uid_of(&pod), Arc::clone(&read));
+            return read;
         }
-        let pod = self.api.as_decoded(pod);
-        if pod.spec.is_some() {
-            self.decoded.insert(uid_of(&pod));
-        }
-        pod
+        let Some(known) = self.decoded.get_mut(&uid_of(&pod)) else {
+            return read;
+        };
+        Arc::make_mut(known).metadata = pod.metadata.clone();
+        Arc::clone(known)
     }
 }
 
@@ -370,7 +381,7 @@ impl PodReader for SimApi {
             changed: self.inner.changed.subscribe(),
             next: None,
             is_broken: false,
-            decoded: BTreeSet::new(),
+            decoded: BTreeMap::new(),
         };
         unfold(follower, |mut follower| async move {
             let change = follower.next().await;

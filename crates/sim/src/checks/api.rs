@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use rubelet_model::MAX_PERIOD_SECONDS;
 use rubelet_ports::api::Change;
 
 use super::truth::{Told, ToldBy};
@@ -86,9 +87,11 @@ impl Checker {
         }
         truth.is_api = true;
         truth.name = rules::pod_name(&pod).to_owned();
-        truth
-            .deletion_graces
-            .extend(pod.metadata.deletion_grace_period_seconds);
+        truth.deletion_graces.extend(
+            pod.metadata
+                .deletion_grace_period_seconds
+                .map(|grace| grace.min(MAX_PERIOD_SECONDS)),
+        );
         let is_new = truth.versions.last().is_none_or(|last| last.spec != pod.spec);
         if is_new {
             truth.versions.push(pod);
@@ -137,6 +140,13 @@ impl Checker {
             return;
         }
         let uid = rules::uid(pod).to_owned();
+        if pod.spec.is_none() {
+            self.truth.pod(&uid).undecoded_in_life = true;
+        }
+        if !is_deleted(pod) && pod.spec.is_none() {
+            // It is left as it runs.
+            return;
+        }
         if !is_deleted(pod) {
             self.truth.told_by_api.insert(uid, Arc::clone(pod));
             let told = Told {

@@ -111,6 +111,15 @@ impl Checker {
 
     /// Nothing is started of a pod that the agent could know to be gone, or that ended for good.
     fn check_start(&mut self, at: Duration, uid: &str, what: &str) {
+        if self
+            .truth
+            .version(uid)
+            .is_some_and(|pod| rules::needs_driver(pod))
+        {
+            self.violate(format!(
+                "{what} for {uid}, which waits for the driver of its volume"
+            ));
+        }
         let is_told = self.truth.told_version(uid).is_some();
         let slack = self.slack;
         let pod = self.truth.pod(uid).clone();
@@ -413,7 +422,8 @@ impl Checker {
         let (Some(learnt), [version]) = (pod.end_began, pod.versions.as_slice()) else {
             return;
         };
-        if !pod.published_in_life || !rules::is_sidecar(version, &instance.name) {
+        let is_known = pod.published_in_life && !pod.undecoded_in_life;
+        if !is_known || !rules::is_sidecar(version, &instance.name) {
             return;
         }
         // An end that began for another reason before the removal goes on.

@@ -157,7 +157,8 @@ impl Checker {
         let own = pod.versions.iter().map(|pod| rules::grace_seconds(pod));
         let mut graces = own.chain(pod.deletion_graces.iter().copied());
         let has_time = !self.may_reset(&instance.uid) && !graces.any(|grace| grace <= 0);
-        if has_hook && has_time && instance.handled.pre_stop == Progress::NotAsked {
+        let is_known = !pod.undecoded_in_life;
+        if has_hook && has_time && is_known && instance.handled.pre_stop == Progress::NotAsked {
             self.violate(format!(
                 "{} {} of {} is stopped without its preStop hook",
                 instance.id, instance.name, instance.uid

@@ -3,6 +3,7 @@
 //! Written again on purpose instead of using the agent's functions: a check that shares the code under test finds nothing.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, EphemeralContainer, ExecAction, Pod};
+use rubelet_model::MAX_PERIOD_SECONDS;
 use rubelet_ports::ProbeKind;
 
 use crate::runtime::{Health, Script};
@@ -194,11 +195,18 @@ pub(super) fn has_pre_stop_command(pod: &Pod, name: &str) -> bool {
     words(hook.and_then(|hook| hook.exec.as_ref())).is_some()
 }
 
+/// In the bounds of what a runtime can be asked for.
 pub(super) fn grace_seconds(pod: &Pod) -> i64 {
-    pod.spec
-        .as_ref()
-        .and_then(|spec| spec.termination_grace_period_seconds)
-        .unwrap_or(30)
+    let spec = pod.spec.as_ref();
+    let seconds = spec.and_then(|spec| spec.termination_grace_period_seconds);
+    seconds.unwrap_or(30).min(MAX_PERIOD_SECONDS)
+}
+
+/// The pod claims a volume, and the node has no driver for it.
+pub(super) fn needs_driver(pod: &Pod) -> bool {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
+    let mut volumes = volumes.into_iter().flatten();
+    volumes.any(|volume| volume.persistent_volume_claim.is_some())
 }
 
 pub(super) fn deadline_seconds(pod: &Pod) -> Option<i64> {

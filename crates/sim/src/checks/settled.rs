@@ -88,6 +88,12 @@ impl Checker {
         }
         let running = truth.running(uid).count();
         let phase = rules::phase(said);
+        if rules::needs_driver(pod) {
+            return match phase {
+                "Pending" => Ok(()),
+                _ => Err(format!("it waits for the driver of its volume, and is {phase}")),
+            };
+        }
         let has_deadline = rules::deadline_seconds(pod).is_some();
         let (had_loss, was_reborn) = truth
             .pods

@@ -43,6 +43,7 @@ impl Checker {
             // What a life has counted and not reported ends with it, until the next one has looked.
             pod.restarts_said.clear();
             pod.told_in_life = false;
+            pod.undecoded_in_life = false;
             pod.told = None;
             pod.published_in_life = false;
             pod.refused_at = None;

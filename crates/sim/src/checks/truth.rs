@@ -129,6 +129,8 @@ pub(super) struct PodTruth {
     pub(super) absent_in_life: bool,
     /// The agent was told of it in this life.
     pub(super) told_in_life: bool,
+    /// The agent was told of it in this life without its spec, and knows neither its hooks nor its order.
+    pub(super) undecoded_in_life: bool,
     /// When it was told of first in this life, since its last removal.
     pub(super) told: Option<Told>,
     /// The agent said something about it in this life: what its source read has reached it.

@@ -30,6 +30,13 @@ pub enum ApiAction {
     },
     /// Another client changes what the node has written into a pod's status.
     Overwrite(Overwrite),
+    /// The adapter cannot decode a pod for a time, in which rubelet is started anew after a while.
+    Undecodable {
+        restart_after: Duration,
+        time: Duration,
+        /// The pod is deleted meanwhile, after this time and with this grace.
+        deletion: Option<(Duration, Option<i64>)>,
+    },
     /// The node lifecycle controller marks all pods of the node as not ready.
     MarkNotReady,
     Outage {
@@ -81,8 +88,30 @@ impl ApiScenario {
         if others.percent(35) {
             scenario.roll_overwrites(others, limit_ms);
         }
+        let undecodable = &mut dice.aside("undecodable");
+        if undecodable.percent(25) {
+            scenario.roll_undecodable(undecodable, limit_ms);
+        }
         scenario.actions.sort_by_key(|(at, _)| *at);
         Some(scenario)
+    }
+
+    fn roll_undecodable(&mut self, dice: &mut Dice, limit_ms: u64) {
+        for _ in 0..dice.between(1, 3) {
+            let at = dice.millis(500, limit_ms);
+            let time = dice.millis(1000, 60_000);
+            let restart_after = dice.millis(0, 10_000);
+            let deletion = dice.percent(40).then(|| {
+                let grace = *dice.pick(&[None, Some(5), Some(0)]);
+                (dice.millis(0, 60_000), grace)
+            });
+            let action = ApiAction::Undecodable {
+                restart_after,
+                time,
+                deletion,
+            };
+            self.actions.push((at, action));
+        }
     }
 
     /// Other clients write into statuses, at any time and just before a patch of the node.

@@ -43,6 +43,8 @@ pub struct PodShape {
     /// Requested by the first regular container.
     pub milli_cpu: i64,
     pub has_volumes: bool,
+    /// It claims a volume of a driver that the node does not have.
+    pub needs_driver: bool,
     /// Written as an annotation, so that an edit can change nothing else.
     pub revision: u32,
 }
@@ -169,6 +171,7 @@ impl PodShape {
             host_network: dice.percent(10),
             milli_cpu: *dice.pick(&[0, 0, 0, 500, 500, 1000, 2000]),
             has_volumes: dice.percent(30),
+            needs_driver: false,
             revision: 0,
         };
         let sidecars = shape.init.iter_mut().filter(|one| one.restart_policy.is_some());
@@ -179,7 +182,17 @@ impl PodShape {
             shape.host_network,
             shape.grace_seconds,
         );
+        shape.stretch_grace(&mut dice.aside("grace"));
         shape
+    }
+
+    /// The longest grace period there is, for a pod that ends by itself long before.
+    fn stretch_grace(&mut self, dice: &mut Dice) {
+        let mut all = self.init.iter().chain(&self.containers);
+        let ends = all.all(|one| one.script.on_term.is_some() && one.pre_stop.is_none());
+        if ends && dice.percent(5) {
+            self.grace_seconds = i64::MAX;
+        }
     }
 
     /// A pod that is ready within seconds, and stops at once.
@@ -223,6 +236,7 @@ impl PodShape {
             host_network: false,
             milli_cpu: 0,
             has_volumes: dice.percent(50),
+            needs_driver: false,
             revision: 0,
         }
     }

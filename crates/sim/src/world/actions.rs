@@ -45,6 +45,13 @@ impl World {
             Due::ServeHttp => self.serve_some_http(),
             Due::Api(action) => self.act_on_api(action),
             Due::ApiUp => self.api_up(),
+            Due::Decodable(uid) => {
+                if let Some(api) = &self.api {
+                    api.set_undecodable(&uid, false);
+                }
+            }
+            Due::DeleteApiPod(uid, grace_seconds) => self.delete_api_pod(&uid, grace_seconds),
+            Due::CrashNow => self.crash_rubelet(Duration::from_secs(1)),
         }
     }
 

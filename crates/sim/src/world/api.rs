@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{EphemeralContainer, Node, Pod, Toleration};
+use k8s_openapi::api::core::v1::{
+    EphemeralContainer, Node, PersistentVolumeClaimVolumeSource, Pod, Toleration, Volume, VolumeMount,
+};
 use rubelet_agent::{ApiPorts, NodeNow};
 use rubelet_config::FeatureGates;
 use rubelet_model::pod::{CONFIG_ANNOTATION_PREFIX, is_mirror_pod};
@@ -83,6 +85,23 @@ impl World {
                     api.overwrite(&uid_of(pod), overwrite);
                 }
             }
+            ApiAction::Undecodable {
+                restart_after,
+                time,
+                deletion,
+            } => {
+                let pods = self.own_api_pods();
+                let place = self.api_dice.aside("undecodable").below(pods.len());
+                if let (Some(pod), Some(api)) = (pods.get(place), &self.api) {
+                    let uid = uid_of(pod);
+                    api.set_undecodable(&uid, true);
+                    self.after(restart_after, Due::CrashNow);
+                    self.after(restart_after + time, Due::Decodable(uid.clone()));
+                    if let Some((after, grace)) = deletion {
+                        self.after(after, Due::DeleteApiPod(uid, grace));
+                    }
+                }
+            }
             ApiAction::MarkNotReady => {
                 if let Some(api) = &self.api {
                     api.mark_all_not_ready();
@@ -124,7 +143,7 @@ impl World {
         }
     }
 
-    fn delete_api_pod(&mut self, uid: &str, grace_seconds: Option<i64>) {
+    pub(super) fn delete_api_pod(&mut self, uid: &str, grace_seconds: Option<i64>) {
         if let Some(api) = &self.api {
             api.delete(uid, grace_seconds);
         }
@@ -143,6 +162,10 @@ impl World {
         shape.uid = Some(format!("{number:08x}-api"));
         // Whoever asks for nothing is nobody's victim.
         shape.milli_cpu = 0;
+        if !is_tame && dice.aside("drivers").percent(8) {
+            shape.needs_driver = true;
+            shape.deadline_seconds = None;
+        }
         shape
     }
 
@@ -346,6 +369,24 @@ fn api_pod(shape: &PodShape) -> Pod {
     pod.metadata.name = Some(shape.name.clone());
     if let Some(annotations) = &mut pod.metadata.annotations {
         annotations.retain(|key, _| !key.starts_with(CONFIG_ANNOTATION_PREFIX));
+    }
+    if let Some(spec) = pod.spec.as_mut().filter(|_| shape.needs_driver) {
+        let claim = PersistentVolumeClaimVolumeSource {
+            claim_name: shape.name.clone(),
+            read_only: None,
+        };
+        spec.volumes.get_or_insert_default().push(Volume {
+            name: "data".to_owned(),
+            persistent_volume_claim: Some(claim),
+            ..Volume::default()
+        });
+        if let Some(container) = spec.containers.first_mut() {
+            container.volume_mounts.get_or_insert_default().push(VolumeMount {
+                name: "data".to_owned(),
+                mount_path: "/data".to_owned(),
+                ..VolumeMount::default()
+            });
+        }
     }
     pod
 }

@@ -66,6 +66,9 @@ enum Due {
     ServeHttp,
     Api(ApiAction),
     ApiUp,
+    Decodable(String),
+    DeleteApiPod(String, Option<i64>),
+    CrashNow,
 }
 
 struct World {
@@ -361,6 +364,7 @@ impl World {
         if let Some(api) = &self.api {
             api.set_lost_percent(0);
             api.set_overwritten_percent(0);
+            api.set_all_decodable();
         }
         self.api_up();
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_ports::ProbeKind;
+use rubelet_ports::api::Change;
 use rubelet_sim::checks::Checker;
 use rubelet_sim::history::{Ask, Cause, Fact, HookKind};
 use rubelet_sim::node;
@@ -348,5 +349,110 @@ fn what_is_said_of_containers_is_so() {
         &[runs(1), runs(0)],
         "False",
         "main has 0 restarts, where 1 were said before",
+    );
+}
+
+const API_UID: &str = "00000001-api";
+
+/// A pod of the API server with a sidecar, a hook and one regular container; its main container is not ready.
+fn api_pod(status: Value) -> Pod {
+    let main = container("main", json!({}));
+    let hook = json!({"preStop": {"exec": {"command": ["ok"]}}});
+    let side = container("side", json!({"restartPolicy": "Always", "lifecycle": hook}));
+    let mut spec = spec(&[main]);
+    spec["initContainers"] = json!([side]);
+    let metadata = json!({"name": "api1", "namespace": "default", "uid": API_UID});
+    let pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status});
+    serde_json::from_value(pod).unwrap()
+}
+
+fn unready_main(ready: &str, phase: &str) -> Value {
+    let status = json!({"name": "main", "image": "app:1", "imageID": "", "ready": false, "restartCount": 0});
+    json!({"phase": phase, "containerStatuses": [status], "conditions": [{"type": "Ready", "status": ready}]})
+}
+
+impl Story {
+    fn api_delivers(&mut self, pod: &Pod) {
+        let pod = Arc::new(pod.clone());
+        self.happens(Fact::ApiApplied {
+            pod: Arc::clone(&pod),
+        });
+        let change = Change::Applied(pod);
+        self.happens(Fact::ApiTold { change });
+    }
+}
+
+#[test]
+fn a_status_of_another_client_may_be_repeated_and_not_made() {
+    let check = |shown: Value, expected: &str| {
+        let mut story = Story::on_node(&spec(&[container("main", json!({}))]), true);
+        story.api_delivers(&api_pod(unready_main("True", "Pending")));
+        let pods = vec![Arc::new(api_pod(shown))];
+        story.happens(Fact::Published { pods });
+        story.check(expected);
+    };
+    check(unready_main("True", "Pending"), "");
+    check(unready_main("False", "Running"), "");
+    check(unready_main("True", "Running"), "it is ready, main is not");
+}
+
+#[test]
+fn only_a_pod_that_cannot_be_decoded_ends_without_order_and_hooks() {
+    let check = |is_decoded: bool, expected: &[&str]| {
+        let mut story = Story::on_node(&spec(&[container("main", json!({}))]), true);
+        let mut pod = api_pod(unready_main("False", "Running"));
+        story.api_delivers(&pod);
+        story.happens(Fact::SandboxReady {
+            id: "s2".to_owned(),
+            uid: API_UID.to_owned(),
+            attempt: 0,
+            is_late: false,
+        });
+        let uid = API_UID.to_owned();
+        story.happens(Fact::CgroupMade { uid });
+        for (id, name) in [("c2", "side"), ("c1", "main")] {
+            story.happens(Fact::Created {
+                id: id.to_owned(),
+                sandbox: "s2".to_owned(),
+                uid: API_UID.to_owned(),
+                name: name.to_owned(),
+                attempt: 0,
+                image: "app:1".to_owned(),
+            });
+            let id = id.to_owned();
+            story.happens(Fact::Started { id, is_late: false });
+        }
+        let pods = vec![Arc::new(pod.clone())];
+        story.happens(Fact::Published { pods });
+        // Rubelet has seen by then that all run.
+        story.at += Duration::from_secs(60);
+        pod.metadata.deletion_grace_period_seconds = Some(30);
+        pod.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        let mut delivered = pod.clone();
+        if !is_decoded {
+            delivered.spec = None;
+        }
+        story.happens(Fact::ApiApplied { pod: Arc::new(pod) });
+        let change = Change::Applied(Arc::new(delivered));
+        story.happens(Fact::ApiTold { change });
+        story.stops("c2", 30);
+        let found = story.checker.violations();
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(
+                found.contains(expected),
+                "{expected:?} is expected, found {found:?}"
+            );
+        }
+    };
+    check(false, &[]);
+    check(
+        true,
+        &[
+            "side of 00000001-api is stopped without its preStop hook",
+            "the sidecar c2 side is stopped while c1 main runs",
+        ],
     );
 }
