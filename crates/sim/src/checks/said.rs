@@ -17,11 +17,8 @@ impl Checker {
             problem = problem.or(found.err());
         }
         // Before its first look rubelet shows the API server's status, which other clients may have changed.
-        let is_as_told = self
-            .truth
-            .told_by_api
-            .get(rules::uid(pod))
-            .is_some_and(|told| told.status == pod.status);
+        let at_api = self.truth.api.get(rules::uid(pod));
+        let is_as_told = at_api.is_some_and(|object| object.status == pod.status);
         if !is_as_told {
             problem = problem.or(check_ready(pod).err());
         }
