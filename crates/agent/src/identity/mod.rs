@@ -151,9 +151,22 @@ impl Identities {
         if set.source == Source::Api || self.begun.contains(&set.source) {
             return self.forward(set).await;
         }
+        self.list_running();
         // Nothing of an older set has begun.
         self.held.insert(set.source, set);
         true
+    }
+
+    /// Lists what runs, once: with the first set, even one without pods, so that a source that delivers late finds the answer there.
+    fn list_running(&mut self) {
+        if let Some(sender) = self.running_sender.take() {
+            let (runtime, clock) = (
+                Arc::clone(&self.ports.runtime_reader),
+                Arc::clone(&self.ports.clock),
+            );
+            self.supervisor
+                .spawn("first list of static pods", list_running(runtime, clock, sender));
+        }
     }
 
     /// Forwards held sets whose time has come. False when the sync loop has ended.
@@ -190,14 +203,6 @@ impl Identities {
         };
         if !is_missing {
             return false;
-        }
-        if let Some(sender) = self.running_sender.take() {
-            let (runtime, clock) = (
-                Arc::clone(&self.ports.runtime_reader),
-                Arc::clone(&self.ports.clock),
-            );
-            self.supervisor
-                .spawn("first list of static pods", list_running(runtime, clock, sender));
         }
         let now = self.ports.clock.moment();
         now < *self.hold_until.get_or_insert(now.plus(HOLD_LIMIT))

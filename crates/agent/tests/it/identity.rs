@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rubelet_ports::RuntimeErrorKind;
 use rubelet_sim::node;
 use serde_json::json;
 
 use crate::bed::{Bed, PodText, SOON, full};
+use crate::line::Fault;
 
 const FOREIGN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -163,4 +165,22 @@ fn a_record_that_makes_no_sense_is_set_aside() {
     );
     let written = bed.files.content(&record()).expect("a new one is written");
     assert!(String::from_utf8_lossy(&written).contains(FOREIGN));
+}
+
+#[test]
+fn a_source_that_delivers_late_does_not_wait_for_the_runtime_again() {
+    let mut bed = Bed::new();
+    bed.add_http_source();
+    let old = PodText::new("old", &["runs=forever"]);
+    bed.put(&old);
+    bed.start();
+    bed.wait("it runs", SOON, |bed| bed.is_ready("old"));
+    let fault = Fault::Fail(RuntimeErrorKind::Unavailable);
+    bed.line.fault("ListPodSandbox", "", fault, usize::MAX);
+    let items = [manifest().document()];
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "items": items}).to_string();
+    bed.http.serve(Some(list.into_bytes()));
+    bed.wait("the pod is known", seconds(5), |bed| bed.pods().len() == 2);
+    bed.remove(&old);
+    bed.wait("the other source's pod ends", seconds(5), |bed| bed.pods().len() == 1);
 }
