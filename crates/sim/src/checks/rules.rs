@@ -2,7 +2,9 @@
 //!
 //! Written again on purpose instead of using the agent's functions: a check that shares the code under test finds nothing.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, EphemeralContainer, ExecAction, Pod};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, EphemeralContainer, ExecAction, Pod, PodCondition,
+};
 use rubelet_model::MAX_PERIOD_SECONDS;
 use rubelet_ports::ProbeKind;
 
@@ -193,6 +195,14 @@ pub(super) fn has_pre_stop_command(pod: &Pod, name: &str) -> bool {
     let lifecycle = find(pod, name).and_then(|container| container.lifecycle.as_ref());
     let hook = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref());
     words(hook.and_then(|hook| hook.exec.as_ref())).is_some()
+}
+
+/// The condition `Ready` and the statuses that it is about.
+pub(super) fn readiness(pod: &Pod) -> Option<(Vec<&PodCondition>, Option<&Vec<ContainerStatus>>)> {
+    let status = pod.status.as_ref()?;
+    let conditions = status.conditions.iter().flatten();
+    let ready = conditions.filter(|one| one.type_ == "Ready").collect();
+    Some((ready, status.container_statuses.as_ref()))
 }
 
 /// In the bounds of what a runtime can be asked for.

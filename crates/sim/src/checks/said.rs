@@ -18,7 +18,7 @@ impl Checker {
         }
         // Before its first look rubelet shows the API server's status, which other clients may have changed.
         let at_api = self.truth.api.get(rules::uid(pod));
-        let is_as_told = at_api.is_some_and(|object| object.status == pod.status);
+        let is_as_told = at_api.is_some_and(|object| rules::readiness(object) == rules::readiness(pod));
         if !is_as_told {
             problem = problem.or(check_ready(pod).err());
         }

@@ -37,13 +37,25 @@ fn count(times: &mut Vec<Duration>, at: Duration) -> usize {
 }
 
 impl Checker {
+    /// When a pod whose sandbox is stopped was last added or removed: its next stop begins anew.
+    fn last_change(&self, ask: &Ask) -> Duration {
+        let Ask::StopSandbox { id } = ask else {
+            return Duration::ZERO;
+        };
+        let sandbox = self.truth.sandboxes.get(id);
+        let pod = sandbox.and_then(|sandbox| self.truth.pods.get(&sandbox.uid));
+        let changes = pod.map(|pod| pod.told.map(|told| told.at).max(pod.removal_learnt));
+        changes.flatten().unwrap_or_default()
+    }
+
     pub(super) fn check_asks(&mut self, at: Duration, ask: &Ask) {
         let words = words(ask);
+        let changed = self.last_change(ask);
         let times = self.truth.asks.entry(words.clone()).or_default();
         let recent = count(times, at);
         let burst = times
             .iter()
-            .filter(|time| at.saturating_sub(**time) < BURST_TIME)
+            .filter(|time| at.saturating_sub(**time) < BURST_TIME && **time >= changed)
             .count();
         if recent > STORM_ASKS || burst > BURST_ASKS {
             self.violate(format!(
