@@ -182,5 +182,7 @@ fn a_source_that_delivers_late_does_not_wait_for_the_runtime_again() {
     bed.http.serve(Some(list.into_bytes()));
     bed.wait("the pod is known", seconds(5), |bed| bed.pods().len() == 2);
     bed.remove(&old);
-    bed.wait("the other source's pod ends", seconds(5), |bed| bed.pods().len() == 1);
+    bed.wait("the other source's pod ends", seconds(5), |bed| {
+        bed.pods().len() == 1
+    });
 }
