@@ -1,4 +1,8 @@
-//! What a pod needs next: plans, backoff, status, sandbox and container configuration, all pure.
+//! What a pod needs next, as pure functions.
+//!
+//! Owns a pod's life cycle: where it stands (`standing`), its state machine (`pod_state`), its plan (`plan`), the configuration of
+//! sandboxes and containers (`configuration`), its status (`status`, `status_patch`), how it stops (`termination`), which of its dead
+//! containers are removed (`garbage`), and the rules that these share. It must not call anything: effects and actions are data.
 
 pub mod allocation;
 pub mod backoff;

@@ -1,9 +1,9 @@
-//! What a pod uses that this node cannot honour yet.
+//! Fields of a pod that this node does not support yet.
 //!
-//! Owns the list of fields with the reason; nothing is silently left out. A field that needs a volume plugin or a resource driver
-//! keeps a pod from the API server Pending, as upstream does while a driver is missing: a controller would replace a failed pod
-//! without end. Everything else is a reason to reject the pod, and every field is one for a static pod. References to API
-//! objects are honoured for pods that come from the API server only.
+//! Owns the list of fields with the reason of each; no field is ignored silently. A pod from the API server stays Pending for a missing
+//! volume plugin or resource driver, as upstream does while a driver is missing, because a controller would replace a failed pod without
+//! end. It is rejected for everything else; a static pod is rejected for any field. References to API objects are supported for pods
+//! from the API server only.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
-//! The kinds of volumes that this node cannot honour yet, by their names.
+//! The kinds of volumes that this node does not support yet.
 //!
-//! Owns the names of all kinds. Those that need no API server are honoured by `storage`, and for pods from the API server those
-//! that are made from its objects.
+//! Owns the names of all volume kinds and which of them need a plugin. `storage` sets up the others; ConfigMap, Secret and all sources
+//! of a projected volume except `downwardAPI` only for pods from the API server.
 
 use k8s_openapi::api::core::v1::{Pod, Volume, VolumeProjection};
 

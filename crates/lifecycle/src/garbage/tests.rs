@@ -1,3 +1,5 @@
+//! Tests of the choice and order of removals: fates of pods, limits per container and in total, sandboxes.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,7 +1,7 @@
-//! Restart of all containers in the same sandbox.
+//! The `RestartAllContainers` action: all containers restart in the same sandbox.
 //!
-//! Owns the order in which the old containers are removed: those whose exit asked for the restart come last, so that a crash in
-//! between still finds the request. The new containers start with the next plan.
+//! Owns the removal order: containers whose exit rule asked for the restart are removed last, so that the request is still found after
+//! a crash in between. The new containers start with the next plan.
 
 use k8s_openapi::api::core::v1::Container;
 use rubelet_model::observation::ContainerObservation;

@@ -1,28 +1,42 @@
-//! The state machine of a pod on the node: sync, terminating, terminated.
+//! The state machine of a pod on the node: sync, terminating, terminated. The counterpart of upstream's `podSyncStatus`.
 //!
-//! Owns the transitions as `step(state, event, now) -> (state, effects)`. It starts nothing itself: an effect names what the
-//! pod's task has to do. At most one job runs per pod; an event that arrives meanwhile is remembered as "look again".
+//! Owns the transitions as `step(state, event, now) -> (state, effects)`. It starts nothing itself: an effect names what
+//! `PodWorkers` of the agent has to do. At most one job runs per pod; an event that arrives meanwhile is remembered as "look again".
 //!
 //! ```text
-//!                    Update                     StartAllowed
-//!   Absent ──────────(static pod)──► Waiting ────────────────► Syncing ◄─┐ Update, JobDone: Run(Sync)
-//!     ▲ │                              │ Kill, removed           │  ▲────┘
-//!     │ │ Update (other pods)          │                         │ deleted, terminal phase, Kill, deadline,
-//!     │ └──────────────────────────────┼──────────► Syncing      │ found in runtime only, removed from sources,
-//!     │ │                              │                         │ Sync finds it terminal: cancels a running Sync
-//!     │ │ Update (deleted, terminal)   │                         ▼
-//!     │ ├──────────────────────────────┼──────────────────► Terminating ◄─┐ shorter grace: Cancel, Run(Terminate)
-//!     │ │ FoundInRuntime               │                         │    ▲───┘
-//!     │ │                              │                         │ Terminate succeeded
-//!     │ │ Update (terminal, not running any more)                ▼
-//!     │ └──────────────────────────────┼───────────────────► Terminated ──► Run(CleanUp) until it succeeds
-//!     │                                ▼                         │
-//!     │   Housekeeping              Finished ◄───────────────────┘
-//!     └──────────────────────────────(not desired, or added again)
+//! from         event                                              to           effects
+//! Absent       Update: terminal, and nothing of it runs           Terminated   Run(CleanUp)
+//! Absent       Update: deleted or terminal otherwise              Terminating  Run(Terminate)
+//! Absent       Update: static pod                                 Waiting      QueueByName
+//! Absent       Update: other pod                                  Syncing      Run(Sync)
+//! Absent       FoundInRuntime                                     Terminating  Run(TerminateOrphan)
+//! Waiting      StartAllowed                                       Syncing      Run(Sync)
+//! Waiting      Update                                             Waiting      QueueByName
+//! Waiting      Update: deleted or terminal; Kill                  Finished     ReleaseName, AnswerKills
+//! Waiting      FoundInRuntime                                     Terminating  Run(Terminate)
+//! Waiting      Housekeeping: not desired                          Absent       ReleaseName, Forget
+//! Syncing      Update                                             Syncing      Run(Sync), or look again after the running one
+//! Syncing      JobDone: success, failed, cancelled                Syncing      Requeue, or Run(Sync) to look again
+//! Syncing      Update: deleted or terminal; Kill; FoundInRuntime; Terminating  Run(Terminate), or Cancel while a sync runs
+//!              Housekeeping: not desired; JobDone: terminal
+//! Syncing      DeadlinePassed                                     Terminating  the same, and FailByDeadline
+//! Terminating  Update, Kill, FoundInRuntime,                      Terminating  Run(Terminate), or look again after the running
+//!              Housekeeping: not desired                                       job; Cancel when the grace period got shorter
+//! Terminating  JobDone: the sync ended, or a stop was cancelled   Terminating  Run(Terminate)
+//! Terminating  JobDone: a stop failed                             Terminating  Requeue, or Run(Terminate) to look again
+//! Terminating  JobDone: Terminate succeeded                       Terminated   AnswerKills, Run(CleanUp)
+//! Terminating  JobDone: TerminateOrphan succeeded                 Absent       ReleaseName, AnswerKills, Forget
+//! Terminated   Update, Kill, Housekeeping: not desired            Terminated   Run(CleanUp), or look again; Kill: AnswerKills
+//! Terminated   JobDone: CleanUp failed                            Terminated   Requeue, or Run(CleanUp) to look again
+//! Terminated   JobDone: CleanUp succeeded                         Finished     ReleaseName
+//! Finished     Kill                                               Finished     AnswerKills
+//! Finished     Housekeeping: not desired, or the pod was added    Absent       Forget
+//!              again since it began to terminate
 //! ```
 //!
-//! An orphan goes from Terminating straight to Absent. Once Terminating, no container of the pod is started again before the pod
-//! was Absent, and the grace period only shrinks.
+//! Once Terminating, no container of the pod is started again before the pod was Absent, and the grace period only shrinks. An orphan
+//! is stopped by `TerminateOrphan`, because its definition is not known. An `Update` of kind `Create` from Terminating on only notes
+//! that the pod was added again. An event that is not in the table for a state changes nothing.
 
 mod deadline;
 mod grace;

@@ -5,23 +5,34 @@
 //! machine ([`crate::pod_state`]) runs inside this one.
 //!
 //! ```text
-//!   no source has the pod                          a source has the pod
-//!
-//!   Unclaimed ─────────────────── Decided ───────► Awaits(runtime, node refresh, room, preemption)
-//!   │ Undecided                   Decided ───────► Rejected ──┐ static pods are decided about again;
-//!   │ FoundAtStart                                    ▲───────┘ leftovers in the runtime are stopped
-//!   │ Removed                     Decided(Admit) ──► Managed(PodState)
-//!   │ Undecodable                                      ▲   │
-//!   │ ▲                                                │   │ the state machine forgets the pod:
-//!   │ └─ Removed (not from Managed) ◄──────────────────┼───┘ Unclaimed, or Rejected if it was
-//!   └─── Pod(FoundInRuntime): an orphan is stopped ────┘
+//! from                                event                     to
+//! Unclaimed, Awaits, Rejected (*)     Decided(Await.., Preempt) Awaits(runtime, node refresh, room, preemption)
+//!                                     Decided(Reject)           Rejected
+//!                                     Decided(Admit)            Managed(Absent); the effect Begin sends the first Update
+//! Unclaimed(Undecided)                Listed                    Unclaimed(FoundAtStart)
+//! Unclaimed                           Undecodable               Unclaimed(Undecodable)
+//! Unclaimed(Undecodable)              Decodable                 Unclaimed(Undecided)
+//! Unclaimed(Removed)                  NothingRuns               Unclaimed(Undecided)
+//! Unclaimed(FoundAtStart)             NoUnreadableManifest      Unclaimed(Undecided)
+//! Unclaimed, but not Undecodable      Pod(FoundInRuntime)       Managed(Terminating): only the runtime has it, it is stopped
+//! Awaits(runtime)                     Removed                   Unclaimed(Removed)
+//! Awaits(other)                       Removed                   Unclaimed(Undecided)
+//! Rejected, without leftovers         Removed                   Unclaimed(Undecided); (Removed) before the runtime's first list
+//! Rejected, with leftovers            Removed                   Managed(leftovers)
+//! Rejected, Awaits after a rejection  Pod(FoundInRuntime)       Rejected, with leftovers that are stopped
+//! Rejected, with leftovers            Pod                       Rejected; the leftovers' state machine takes the event
+//! Managed                             Pod                       Managed; Unclaimed(Undecided) when the state becomes Absent
 //! ```
+//!
+//! (*) A decision about a rejected pod is ignored while its leftovers are stopped. `AwaitRuntime` does not replace a wait for room or
+//! preemption, so that what is reserved stays reserved. Rejected static pods are decided about again. An event that is not in the table
+//! for a standing changes nothing.
 //!
 //! A slow step that admission has to wait for, such as the allocation of devices or claims, becomes one more
 //! [`Wait`] beside `NodeRefresh`: a [`Decision`] that names it, left by the next decision when the step has answered.
 //!
-//! A rejected pod can have leftovers: a call that was cancelled may create a container after the rejection. Those are stopped like
-//! an orphan while the pod stays rejected.
+//! Leftovers are containers of a rejected pod: a call that was cancelled may create a container after the rejection. They are
+//! stopped like an orphan while the pod stays rejected.
 
 mod step;
 

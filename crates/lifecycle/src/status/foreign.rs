@@ -1,6 +1,6 @@
-//! Fields of a pod's status that other components write, and that rubelet keeps.
+//! Conditions and fields of a pod's status that are owned by other controllers, and that rubelet keeps.
 //!
-//! Owns which fields these are. `publish` decides about our own part; this module only merges both.
+//! Owns which ones these are. `publish` decides about rubelet's own part; this module only merges both.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use rubelet_model::Timestamp;

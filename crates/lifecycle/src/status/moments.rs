@@ -1,4 +1,4 @@
-//! Times in the API's form.
+//! `Timestamp` to `metav1.Time`.
 //!
 //! Owns the conversion and the precision: the API server keeps whole seconds.
 

@@ -126,7 +126,7 @@ fn last_words_of_a_log_with_long_lines() {
         );
     };
     let (long, tail) = ("x".repeat(5000), format!("{}end\n", "x".repeat(2044)));
-    // What the line that it begins in says is not known, unless nobody needs to know.
+    // The first line may be cut off: `None` where the message needs it.
     check(&format!("{long}end\n"), None);
     check(&format!("{long}\nt stdout F end\n"), None);
     check(&format!("rest\nt stdout F {long}end\n"), Some(&tail));

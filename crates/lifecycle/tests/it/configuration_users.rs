@@ -1,4 +1,4 @@
-//! Users of a pod's own, stop signals and variables from files, as the runtime is told of them.
+//! Users of a pod's own, stop signals and variables from files, as the runtime gets them.
 
 use k8s_openapi::api::core::v1::Container;
 use rubelet_lifecycle::configuration::environment::{EnvFileKey, EnvFiles, env_files};

@@ -38,7 +38,7 @@ fn handlers_are_read() {
         r#"http String("web") of 1 ports"#,
     );
     check(json!({"sleep": {"seconds": 3}}), "sleep 3");
-    // Whatever else is said, a command comes first.
+    // A command wins over the other handlers.
     check(
         json!({"sleep": {"seconds": 3}, "exec": {"command": ["x"]}}),
         r#"exec ["x"]"#,
@@ -56,7 +56,7 @@ fn a_container_remembers_its_pre_stop_hook() {
     let check = |handler: Value, text: &str, expected: &str| {
         let defined: LifecycleHandler = serde_json::from_value(handler).expect("a handler");
         assert_eq!(handler_text(&defined), text);
-        // What is written can be read again, also by somebody who does not know the pod any more.
+        // What is written can be read again, also without the definition of the pod.
         let mut seen = container("1", "c", running());
         seen.recorded.pre_stop_handler = Some(text.to_owned());
         seen.recorded.ports = Some(r#"[{"name":"web","containerPort":80}]"#.to_owned());

@@ -17,7 +17,7 @@ fn with(api: Value) -> Pod {
     }
 }
 
-/// What is reported when the API server has `api`, `shown` was said last, and `ours` is the newest.
+/// What is reported when the API server has `api`, `shown` was sent last, and `ours` is the newest.
 #[track_caller]
 fn check(api: Value, shown: Value, ours: Value, may_run: bool, expected: &Value) {
     let found = reported_status(
