@@ -1,4 +1,5 @@
-//! One pod in the table: its newest report, what the API server has of it, and what has to be sent next.
+//! One pod in the table: its newest report, what the API server has of it, and what has to be sent next. The counterpart of
+//! upstream's `versionedPodStatus`.
 //!
 //! Owns the decision for one pod: which status is new, what was delivered, when the next call may begin. Which API object the status
 //! belongs to comes in as a value.

@@ -1,4 +1,6 @@
-//! Counts for the metrics.
+//! Metric counters of reporting.
+//!
+//! Owns the counters, the buckets of the delays, and the snapshot of both that the metrics page reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! One call to the API server, its outcome, and the backoff after a failure.
+//! One API call and its outcome, and the backoff after a failure.
 //!
-//! Owns no state: the table keeps what follows from an outcome.
+//! Owns which calls and outcomes there are, and how a failure of each call is retried. It keeps no state: the table keeps what follows
+//! from an outcome.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Whether the API server answers at all.
+//! State of the connection to the API server as a whole: unreachable, failed TLS or credentials, 401, 429, 503 with a time.
 //!
-//! Owns what is the same for all pods: a server that cannot be reached, refuses our credentials or throttles. Meanwhile one call at
-//! a time is tried, and the first success releases all others.
+//! Owns the backoff that all pods share. During an outage one call at a time probes, after each backoff; the first answer that is
+//! none of these failures ends the outage, and all calls resume. 403 concerns one call, and is no outage.
 
 use rubelet_ports::api::{ApiError, ApiErrorKind};
 use rubelet_ports::{Moment, Randomness};

@@ -1,4 +1,6 @@
-//! Texts as hashes, so that thousands of long events are remembered in little memory.
+//! The hash of the texts that identify an event, so that thousands of long events are remembered in little memory.
+//!
+//! Owns the hash function. It must not choose which texts identify an event: `correlate` does.
 
 const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
 const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

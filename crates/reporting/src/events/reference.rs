@@ -1,4 +1,6 @@
-//! What an event is about.
+//! The `involvedObject` of an event.
+//!
+//! Owns the references to pods, containers and the node. It must not decide what is recorded.
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 

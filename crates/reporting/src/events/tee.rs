@@ -1,4 +1,6 @@
-//! One event, several listeners.
+//! Fan-out of one event to several recorders.
+//!
+//! Owns the list of recorders, for pods and for the node. It changes no event.
 
 use std::sync::Arc;
 

@@ -116,7 +116,7 @@ impl FakeApi {
         look(&mut self.state.lock().unwrap())
     }
 
-    /// Somebody creates a pod that is bound to the node.
+    /// A user creates a pod that is bound to the node.
     pub(crate) fn user_creates(&self, pod: &Value) {
         self.with(|state| {
             let name = name_of(pod);
@@ -124,7 +124,7 @@ impl FakeApi {
         });
     }
 
-    /// Somebody changes a pod.
+    /// A user changes a pod.
     pub(crate) fn user_changes(&self, name: &str, change: impl FnOnce(&mut Value)) {
         self.with(|state| {
             let name = ("default".to_owned(), name.to_owned());

@@ -249,7 +249,7 @@ fn an_outage_keeps_the_order_and_ends() {
     bed.sink(|sink| sink.is_down = false);
     bed.pass(SECOND * 15);
     assert_eq!(bed.calls(), ["create R0", "create R1", "create R2"]);
-    // Longer than anybody waits.
+    // Longer than all tries of an event take.
     bed.sink(|sink| sink.is_down = true);
     bed.record(&pod("web"), PodEvent::normal("R3", "m"));
     bed.pass(SECOND * 150);

@@ -73,7 +73,7 @@ fn a_mirror_that_is_deleted_comes_back_at_once() {
     let took = bed.until("back", |bed| restarts(&bed.api.pod("web")) == Some(0));
     assert!(took < SECOND, "{took:?}");
     assert_eq!(bed.api.pod("web")["metadata"]["uid"], "mirror-2");
-    // Gracefully: nobody but us can finish it.
+    // Gracefully: only the kubelet can finish the deletion.
     bed.api.user_deletes("web");
     let took = bed.until("back", |bed| bed.api.pod("web")["metadata"]["uid"] == "mirror-3");
     assert!(took < SECOND, "{took:?}");
@@ -137,7 +137,7 @@ fn somebody_who_changes_the_hash_gets_it_back() {
     bed.until("right again", |bed| hash_of(&bed.api.pod("web")) == Some("h1"));
 }
 
-/// Somebody changes a mirror: it becomes what it was, at once.
+/// A user changes a mirror: it becomes what it was, at once.
 fn check_is_undone(change: fn(&mut Value)) {
     let (bed, _) = mirrored();
     let before = bed.api.pod("web");
@@ -351,7 +351,7 @@ fn a_pod_that_is_only_made_known_keeps_what_its_mirror_shows() {
     mirror["status"] = running(3);
     bed.api.user_creates(&mirror);
     bed.pass(SECOND);
-    // As after a restart: the pod is wanted, and nobody has looked at it yet.
+    // As after a restart: the pod is desired, and was not synced yet.
     bed.report(&web, &json!({}));
     bed.reporter.sources_are_ready();
     bed.pass(SECOND * 30);

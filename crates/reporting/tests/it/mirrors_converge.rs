@@ -123,7 +123,7 @@ fn mirrors_become_what_they_should_be() {
         bed.until(&format!("settled, seed {seed}"), |bed| {
             is_settled(bed, &manifests)
         });
-        // And it stays so, without anybody doing anything.
+        // And it stays so without further calls.
         bed.pass(Duration::from_secs(60));
         assert!(is_settled(&bed, &manifests), "seed {seed}");
         bed.api.calls();

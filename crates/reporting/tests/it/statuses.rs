@@ -31,7 +31,7 @@ fn a_status_is_one_patch_and_no_more() {
     assert_eq!(bed.api.calls(), ["patch p0"]);
     let shown = bed.api.pod("p0")["status"].clone();
     assert_eq!(shown, running(0));
-    // Said again, or seen again, it is nothing new.
+    // Reported again, or listed again, it is nothing new.
     bed.report(&pods[0], &running(0));
     bed.api.with(|state| state.is_watch_broken = true);
     bed.pass(SECOND * 30);
@@ -103,7 +103,7 @@ fn what_others_write_stays() {
     bed.pass(SECOND);
     bed.report(&first, &running(0));
     bed.until("delivered", |bed| restarts(&bed.api.pod("p0")) == Some(0));
-    // Between what we know of the pod and our next patch somebody adds another one.
+    // Another client adds a condition between the last pod that was read and the next patch.
     let other = json!({"type": "example.com/other", "status": "False"});
     bed.report(&first, &running(1));
     bed.api.user_changes("p0", |pod| {

@@ -1,3 +1,5 @@
+//! Tests of the correlator: repeats become a count, similar events are combined, spam is filtered.
+
 use super::*;
 use k8s_openapi::api::core::v1::{EventSource, ObjectReference};
 
