@@ -1,4 +1,6 @@
 //! Pods to sync again because an object changed, until the agent takes them.
+//!
+//! Owns the set of these pods and its stream to the agent.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

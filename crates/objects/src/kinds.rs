@@ -1,4 +1,6 @@
-//! The two kinds of objects that are followed one by one.
+//! ConfigMap and Secret: the kinds of objects that are followed or read by name.
+//!
+//! Owns what differs between them (the calls, immutability) and the comparison of two versions of an object.
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::Metadata;

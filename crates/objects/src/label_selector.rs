@@ -1,4 +1,6 @@
-//! Label selectors: which labels match.
+//! Label selectors of trust bundles.
+//!
+//! Owns the rule which labels a selector matches, and which operators are valid.
 
 use std::collections::BTreeMap;
 

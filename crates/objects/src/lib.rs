@@ -1,8 +1,8 @@
 //! API objects that pods of this node refer to: ConfigMaps, Secrets, Services, RuntimeClasses, tokens, trust bundles, certificates.
 //!
-//! Owns the watches, caches and renewals for pods, counted by the pods that refer to an object, and names the pods to sync again when
-//! an object changes. It must not know what an object is used for: variables and files are made elsewhere. A Secret leaves it only as the
-//! answer to a query.
+//! Owns watches, caches and renewals; those of ConfigMaps and Secrets are reference-counted by pod. It reports the pods to sync when an
+//! object changes. It must not know what an object is used for: variables and files are made elsewhere. A Secret leaves it only as
+//! the answer to a query.
 //!
 //! ```text
 //! agent ── register, unregister ──► Pods ──► Named<ConfigMap>, Named<Secret>  one task per object

@@ -1,4 +1,6 @@
 //! The pods of this node that need objects.
+//!
+//! Owns which pods are registered and which objects each refers to, and leads to the pods to sync again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,12 +3,16 @@
 //! Owns reference counts and the last state of each object. It makes no call: each change returns what follows from it.
 //!
 //! ```text
-//!             begin_follow             first All
-//! registered ──────────────► unsure ─────────────► there / absent ──┐ Applied, Deleted, All
-//!     ▲                        ▲                        ▲           │
-//!     │ last user leaves       │ idle, or an immutable  └───────────┘
-//!   (gone)                     │ one has a new user
+//! from           event                                                       to
+//! (no entry)     a pod refers to the object                                  Unsure; its watch begins with the first need
+//! Unsure         Broken: the watch fails                                     Unsure, with the error
+//! any            All, Applied, Deleted from the watch; a kept read (Cache)   There or Absent
+//! There, Absent  not read for a while, and in no volume                      Unsure, with the last object; its watch ends
+//! There          immutable, and one more pod refers to it                    Unsure, with the last object; watched again
+//! any            the last pod that refers to it is released                  (no entry); its watch ends
 //! ```
+//!
+//! The watch of an immutable object ends when the object is seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

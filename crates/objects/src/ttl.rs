@@ -1,4 +1,6 @@
-//! How long an object that was read is good for, when objects are kept and not followed.
+//! The annotation `node.alpha.kubernetes.io/ttl` of the Node.
+//!
+//! Owns how long a cached object counts as fresh with the strategy `Cache`: as long as the annotation says, or one minute.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

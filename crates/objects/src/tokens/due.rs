@@ -1,7 +1,7 @@
-//! Points in time on both clocks.
+//! A point in time on the wall clock and on the monotonic clock.
 //!
-//! Reaching one on either clock is enough. The wall clock goes on while the machine sleeps, and the other one when the wall clock is
-//! set back.
+//! Owns when it is due: as soon as either clock has reached it. The wall clock advances during suspend; the monotonic clock is not
+//! affected when the wall clock is set back.
 
 use std::time::Duration;
 

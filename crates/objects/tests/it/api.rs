@@ -119,7 +119,7 @@ where
             .collect()
     }
 
-    /// Changes how calls are answered; whoever follows is told of an outage and of its end.
+    /// Changes how calls are answered; open watches get an outage and its end as changes.
     pub(crate) fn set(&self, following: Mood, getting: Mood) {
         let mut state = self.state();
         let was = state.following;
@@ -140,7 +140,7 @@ where
         }
     }
 
-    /// How often somebody began to follow, and how many still do.
+    /// How many watches were begun, and how many are still open.
     pub(crate) fn follows(&self) -> (usize, usize) {
         let mut state = self.state();
         state.followers.retain(|follower| !follower.sender.is_closed());
@@ -201,7 +201,7 @@ impl<T> State<T> {
         Change::All(meant.map(|(_, object)| Arc::clone(object)).collect())
     }
 
-    /// Nobody hears of a change in an outage.
+    /// In an outage a change reaches no watch.
     fn tell(&self, key: &(String, String), change: &Change<T>)
     where
         T: Clone,

@@ -133,7 +133,7 @@ impl Bed {
         self.objects.unregister(&PodUid::from(uid));
     }
 
-    /// Waits for the next pods that are told, as many as are named.
+    /// Waits for the next pods to sync, as many as are named.
     pub(crate) async fn told(&mut self, uids: &[&str]) {
         let mut found = Vec::new();
         for _ in uids {
@@ -145,13 +145,13 @@ impl Bed {
         assert_eq!(found, expected);
     }
 
-    /// Nobody is told of anything for this time.
+    /// No pod is to sync for this time.
     pub(crate) async fn nobody_told(&mut self, duration: Duration) {
         let next = tokio::time::timeout(duration, self.changes.next());
         assert_eq!(next.await.ok(), None, "somebody was told");
     }
 
-    /// Lets everybody run until all of them wait for something.
+    /// Lets all tasks run until each of them waits for something.
     pub(crate) async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

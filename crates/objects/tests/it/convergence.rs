@@ -1,4 +1,4 @@
-//! Whatever happens, in the end everybody knows what the API server has, and nothing is followed that nobody needs.
+//! Whatever happens, in the end every pod sees what the API server has, and only objects that a pod needs are followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

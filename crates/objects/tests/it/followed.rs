@@ -113,7 +113,7 @@ async fn immutable_objects_are_not_followed_and_a_new_pod_gets_the_present_one()
     assert_eq!(bed.config_map("a").await.unwrap(), "1");
     assert_eq!(bed.api.config_maps.follows(), (1, 0));
 
-    // It was replaced while nobody looked.
+    // It was replaced while it was not followed.
     bed.api.config_maps.delete("n", "a");
     bed.api.config_maps.put(immutable("a", "2"));
     bed.nobody_told(LONG).await;

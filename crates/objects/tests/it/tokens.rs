@@ -90,7 +90,7 @@ async fn a_pod_is_told_when_its_token_is_due() {
         assert_eq!(bed.token(&question).await.text, "secret-2");
         bed.told(&["p"]).await;
         assert_eq!(bed.second(), 2 * (2880 - JITTER.as_secs()), "{ahead_seconds}");
-        // Who does not listen is told again.
+        // A pod that does not ask for the new token is reported again.
         bed.told(&["p"]).await;
         assert_eq!(
             bed.second(),
@@ -124,7 +124,7 @@ async fn an_old_token_is_good_until_it_ends() {
     bed.token(&question).await;
     bed.told(&["p"]).await;
     bed.set_issuing(UNREACHABLE);
-    // The pod asks whenever it is told, and the tries become rarer.
+    // The pod asks whenever it is reported, and the tries become rarer.
     let mut waits = Vec::new();
     for _ in 0..6 {
         let before = bed.second();
@@ -133,7 +133,7 @@ async fn an_old_token_is_good_until_it_ends() {
         waits.push(bed.second() - before);
     }
     assert_eq!(waits, [5, 10, 20, 40, 60, 60]);
-    // In between nobody is asked.
+    // In between the API server is not asked.
     assert_eq!(bed.token(&question).await.text, "secret-1");
     let issued = bed.issued();
     assert_eq!(bed.token(&question).await.text, "secret-1");
@@ -231,7 +231,7 @@ async fn a_server_that_asks_for_a_pause_gets_it() {
     // As long as was asked for, and a part of it by chance.
     assert_eq!(bed.second(), 10 + JITTER.as_secs());
 
-    // With a token that is still good nobody waits, and the next try comes after the pause.
+    // A token that is still good is answered at once, and the next try comes after the pause.
     bed.told(&["p"]).await;
     let due = bed.second();
     bed.set_issuing(busy(100));
@@ -271,7 +271,7 @@ async fn tokens_of_projected_volumes_are_fetched_ahead() {
     let pod = bed.register("p", spec);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(bed.issued(), 2);
-    // Whoever asks finds them, also while they are under way.
+    // Queries find them, also while they are under way.
     bed.token(&question("p", 600)).await;
     let other = TokenQuestion {
         audiences: Vec::new(),
