@@ -1,8 +1,9 @@
 //! The bounded number of connections of one port.
 //!
-//! Owns the slots. A connection that is being served keeps its slot. When all slots are taken, a new connection gets the slot of
-//! one that has been waiting for long enough: first of one that was never authorized, and of these the one that waits longest.
-//! So thousands of connections that send nothing, half a request or unauthorized requests keep no client out.
+//! Owns the slots. A connection that is being served keeps its slot. When all are taken, an incoming connection evicts one that has
+//! been idle for a second: one that was never authorized before one that was, and among equal ones the longest idle. A client that has
+//! not read its answer for ten seconds comes last. So thousands of connections that send nothing, half a request or unauthorized
+//! requests keep no client out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

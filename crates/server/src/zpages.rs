@@ -1,4 +1,4 @@
-//! `/flagz` and `/statusz`: the flags of the process and what it is, for people.
+//! `/flagz` and `/statusz`: the flags of the process and what it is, human-readable.
 //!
 //! Owns the two pages in their two forms: text, and JSON for clients that name the kind and version. YAML is given as JSON, which is
 //! YAML.

@@ -1,8 +1,7 @@
 //! The client's side of SPDY/3.1, as far as a runtime's streaming server needs it.
 //!
-//! Owns the frames. Names and values of a new stream are packed without being compressed, which every reader of zlib understands; those that
-//! the server sends are of no interest and are skipped. There are no windows: neither side of this protocol has ever kept to them, a slow reader holds the
-//! connection back.
+//! Owns the frames. Header blocks are sent as stored (uncompressed) zlib blocks; received ones are skipped. No flow-control windows are
+//! used, because neither side of this protocol keeps to them; a slow reader holds the connection back.
 
 use std::io;
 

@@ -402,7 +402,7 @@ mod tests {
             heard_by_runtime(&mut runtime).await,
             (3, false, b"input".to_vec())
         );
-        // Nobody asked for a terminal.
+        // The session has no terminal.
         say(&mut client, b"\x04{}").await;
         say(&mut client, &[CLOSES, STDIN]).await;
         assert_eq!(heard_by_runtime(&mut runtime).await, (3, true, Vec::new()));

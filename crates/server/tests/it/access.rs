@@ -144,7 +144,7 @@ fn every_endpoint_asks_who_and_whether_they_may() {
                 assert_eq!(answer.status, 403, "PATCH {path} with {subresource}");
             }
         }
-        // Nobody is asked who they are where there is nothing.
+        // A path that does not exist is answered without authentication.
         assert_eq!(scene.ask("GET", "/foo", None).await?.status, 404);
         let mut read_only = scene.running.read_only().await?;
         assert_eq!(read_only.get("/pods").await?.status, 200);

@@ -159,7 +159,7 @@ fn what_is_not_built_yet_says_so() {
         let running = Setup::new(scope)?.start().await?;
         let mut tls = running.tls().await?;
         for (path, mark) in [
-            // An empty page to whoever reads metrics without a look at the status.
+            // Also an empty metrics page, for scrapers that ignore the HTTP status.
             ("/metrics/cadvisor", "# "),
             ("/metrics/resource", "# "),
             ("/stats/summary", ""),

@@ -181,7 +181,7 @@ fn certificates_decide_and_strangers_are_anonymous_or_refused() {
                 let refused = nobody.get(path).await?.status == 401;
                 assert_eq!(refused, !anonymous, "{path}");
             }
-            // These ports ask nobody.
+            // These ports do not authenticate.
             assert_eq!(running.read_only().await?.get("/pods").await?.status, 200);
             assert_eq!(running.healthz().await?.get("/healthz").await?.status, 200);
             running.server.stop().await;

@@ -194,7 +194,7 @@ fn a_certificate_of_somebody_else_is_shown_from_when_it_is_there() {
         let mut setup = Setup::new(scope)?.without_certificate()?;
         setup.certificate = Some(Arc::clone(&certificate));
         let running = setup.start().await?;
-        // Nobody else's business any more.
+        // With a given certificate the server writes none of its own.
         assert!(!scope.path("pki/kubelet.crt").exists());
         let port = running.ports.tls;
         let connect = async |content: &str| {

@@ -192,7 +192,7 @@ pub(crate) struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// Everybody may ask; all ports listen.
+    /// All requests are authorized; all ports listen.
     pub(crate) fn new(scope: &'a Scope) -> Result<Self> {
         let ports = Ports {
             tls: scope.port()?,

@@ -307,7 +307,7 @@ fn a_large_log_comes_whole() {
     });
 }
 
-/// A log's only file, put there by `put`; what is answered to whoever asks for it.
+/// A log's only file, put there by `put`; the answer to a request for it.
 async fn ask_for(running: &Running, put: impl FnOnce(&Path) -> Result<()>) -> Result<(u16, String)> {
     let pod_dir = running.logs_dir.join("default_web_u");
     if pod_dir.is_symlink() {
@@ -457,7 +457,7 @@ fn followers_are_bounded_and_leave_places_for_others() {
         let mut one_more = running.tls().await?;
         let answer = one_more.get(&path).await?;
         assert_eq!((answer.status, answer.header("retry-after")), (429, "60"));
-        // Whoever does not follow is served.
+        // A request without `follow` is served.
         assert_eq!(one_more.get(PATH).await?.status, 200);
         followers.pop();
         wait_until("a place is free again", DEADLINE, async || {

@@ -59,7 +59,7 @@ fn files_are_given_as_a_file_server_does() {
             ("/logs/?query=kubelet", 200, html, list),
             ("/logs/none", 404, text, "404 page not found\n"),
             ("/logs/syslog/x", 500, text, "500 Internal Server Error\n"),
-            // Whoever can write to the directory does not decide what is read.
+            // Links that lead out of the directory are refused: write access to it must not open other files.
             ("/logs/stolen", 403, text, "403 Forbidden\n"),
             ("/logs/etc/passwd", 403, text, "403 Forbidden\n"),
             ("/logs/etc/", 403, text, "403 Forbidden\n"),

@@ -1,4 +1,4 @@
-//! What the process was told and is, its verbosity, and checkpoints of containers.
+//! Flags and facts of the process, its verbosity, and checkpoints of containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
