@@ -263,7 +263,7 @@ impl Connection for Wire {
 }
 
 impl AsyncRead for Wire {
-    // Whoever owns a connection always reads, so this is where being cut wakes it.
+    // The owner of a connection always reads, so this is where being cut wakes it.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -412,7 +412,7 @@ impl Scene {
         }
     }
 
-    /// Nobody listens any more.
+    /// The server stops listening.
     pub(crate) async fn stop(&mut self) {
         self.accepting.abort();
         // It was cancelled, which is its only end.

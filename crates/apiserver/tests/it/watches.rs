@@ -43,7 +43,7 @@ async fn expect(pods: &mut Changes<Pod>, kind: &str, expected: &[&str]) {
     assert_eq!(found_names, expected);
 }
 
-/// A list of one pod told, and its watch open.
+/// A list of one pod delivered, and its watch open.
 async fn following(scene: &mut Scene, pods: &mut Changes<Pod>) -> Watching {
     let server = async {
         let ask = scene.ask().await;
@@ -231,7 +231,7 @@ async fn a_failed_list_is_told_and_tried_again() {
     let ((), ()) = join!(expect(&mut pods, "all", &[]), server);
 }
 
-/// An answer to a list that says nothing about the objects: it is told as a failure and tried again soon, and the set stays.
+/// An answer to a list that is not a list of these objects: it is delivered as a failure and tried again soon, and the set stays.
 async fn check_is_no_empty_set<T: std::fmt::Debug>(
     scene: &mut Scene,
     set: &mut Changes<T>,
