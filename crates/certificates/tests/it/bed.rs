@@ -51,7 +51,7 @@ impl Randomness for Half {
     }
 }
 
-/// Shows nothing to nobody, but is as strict as the real ones.
+/// Keeps what it is shown instead of serving it, but is as strict as the real ones.
 #[derive(Clone)]
 pub(crate) struct Sink {
     shown: Arc<watch::Sender<Vec<PemPair>>>,

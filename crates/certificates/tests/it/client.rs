@@ -250,7 +250,7 @@ async fn an_expired_certificate_at_the_start_is_replaced_by_bootstrap() {
     node.sink.shows(1).await;
     bed.pass(Duration::from_millis(1)).await;
     assert!(bed.signer.log()[0].starts_with("bootstrap "));
-    // It was a file and not a link; somebody may want it back.
+    // It was a file and not a link, and is kept under another name.
     assert!(matches!(bed.files.entry(CURRENT), Some(Entry::Link(_))));
     assert!(bed.files.entry(&format!("{CURRENT}.replaced")).is_some());
 }
@@ -412,7 +412,7 @@ async fn upstreams_half_done_replacement_is_used() {
     assert!(bed.signer.log().is_empty());
 }
 
-/// Somebody rewrites the file that the kubeconfig names: whoever follows it shows its pair.
+/// The file that the kubeconfig names is rewritten: the client that follows it shows its pair.
 async fn check_file_is_rewritten(pair: PemPair, is_ours_again: bool) {
     let bed = Bed::new();
     let node = bed.client(Client {
@@ -431,7 +431,7 @@ async fn check_file_is_rewritten(pair: PemPair, is_ours_again: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn an_old_certificate_does_not_push_out_ours() {
-    // Expired, valid but older, of somebody else.
+    // Expired, valid but older, of another user.
     check_file_is_rewritten(node_pair(HOUR), true).await;
     check_file_is_rewritten(node_pair(30 * DAY), true).await;
     let admin = foreign_pair("kubernetes-admin", "system:masters", 30 * DAY);

@@ -25,7 +25,7 @@ use x509_parser::prelude::FromDer as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Sign,
-    /// Nobody looks at them.
+    /// They stay unanswered.
     Ignore,
     /// Approved, but not signed.
     ApproveOnly,
