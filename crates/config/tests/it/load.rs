@@ -1,4 +1,4 @@
-//! The way from a command line to settings: order of the sources, drop-ins, paths, and what is said about problems.
+//! From a command line to settings: order of the sources, drop-ins, paths, and the messages about problems.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -303,7 +303,7 @@ fn gates_of_flags_must_stand_by_themselves() {
     );
     let both = file("featureGates: {GenericWorkload: true, WorkloadWithJob: true}\n");
     settings(&["--config=/k"], &[("/k", &both)]);
-    // A problem that both passes see is told once.
+    // A problem that both passes see is reported once.
     let error = refusal(&["--config=/k", "--feature-gates=Nope=true"], &[("/k", HEAD)]);
     assert_eq!(error.problems.len(), 1, "{error}");
     // Bad gates do not hide what else is wrong.

@@ -1,4 +1,4 @@
-//! What has no effect yet is told, and the table that says so leaves nothing out.
+//! A setting without effect yet is warned of, and the table of these settings is complete.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -104,7 +104,7 @@ fn every_flag_is_in_exactly_one_row() {
     assert_eq!(flags, own);
 }
 
-/// The settings that warnings name. Nothing is said of features that were not asked for.
+/// The settings that warnings name. Features that were not asked for are not warned of.
 fn check(line: &[&str], body: Option<&str>, expect: &[&str]) {
     let text = file(body.unwrap_or_default());
     let mut line = line.to_vec();
@@ -328,7 +328,7 @@ fn what_would_be_wrong_to_run_without_is_refused() {
             "{text}"
         );
     }
-    // A value that no version knows is told once, as what it is.
+    // A value that no version knows is reported once, as invalid.
     let error = refusal(&["--topology-manager-policy=sideways"], &[]);
     assert_eq!(error.problems.len(), 1, "{error}");
     assert!(error.to_string().contains("must be one of"), "{error}");
