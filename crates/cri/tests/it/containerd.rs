@@ -9,7 +9,7 @@ use crate::real_runtime;
 async fn a_real_runtime_answers_the_readers() -> Result<()> {
     let seen = real_runtime::readers("cri-readers-debian", Flavour::Debian).await?;
     assert!(seen.version.starts_with("1.6."), "{seen:?}");
-    // What containerd 1.6 does not have must be told from what fails.
+    // What containerd 1.6 does not have must be distinguished from what fails.
     assert_eq!((seen.has_runtime_config, seen.has_events), (false, false));
     Ok(())
 }

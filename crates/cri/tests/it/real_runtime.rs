@@ -193,7 +193,7 @@ fn all_threads_stopped(pid: Pid) -> Result<()> {
     Ok(())
 }
 
-/// The runtime's process is stopped: its socket is there and nobody reads it.
+/// The runtime's process is stopped: its socket is there and is not read.
 pub(crate) async fn freeze(test: &str, flavour: Flavour) -> Result<()> {
     let scope = Scope::new(test)?;
     let containerd = Containerd::start(&scope, flavour)?;
