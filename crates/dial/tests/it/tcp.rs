@@ -88,7 +88,7 @@ async fn a_connection_has_the_timeout() {
     assert_eq!(text.to_string(), format!("dial tcp {address}: i/o timeout"));
 }
 
-/// Whoever closes first would keep its port for a minute.
+/// The side that closes first would keep its port in TIME-WAIT for a minute.
 #[tokio::test]
 async fn no_port_is_left_behind() {
     let address = server(|_, mut stream| async move {

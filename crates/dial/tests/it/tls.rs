@@ -1,4 +1,4 @@
-//! HTTPS with certificates that nobody signed.
+//! HTTPS with certificates that no authority signed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
