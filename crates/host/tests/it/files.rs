@@ -235,7 +235,7 @@ async fn a_file_at_rest_is_read_and_one_that_is_written_is_not() {
     let path = dir.path().join("a");
     fs::write(&path, "12345").unwrap();
     assert_eq!(read_at_rest(&files, &path).await, b"12345");
-    // Who only reads is in nobody's way.
+    // An open reader does not prevent the read.
     let reader = fs::File::open(&path).unwrap();
     assert_eq!(read_at_rest(&files, &path).await, b"12345");
     let writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
@@ -254,7 +254,7 @@ async fn a_file_at_rest_is_read_and_one_that_is_written_is_not() {
     assert!(status.is_some(), "where there are no leases it is read as it is");
 }
 
-/// Whoever writes is never disturbed by the lease, and what is read is always a whole version.
+/// A writer is never disturbed by the lease, and what is read is always a whole version.
 #[tokio::test]
 async fn reading_at_rest_and_writing_go_on_side_by_side() {
     let dir = tempfile::tempdir().unwrap();

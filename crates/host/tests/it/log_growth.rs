@@ -37,7 +37,7 @@ async fn growth_is_told_when_it_is_enough() {
             (file, files.growth(growth(&path, 1000)))
         })
         .collect();
-    // A little, several times: all are looked at and none is told.
+    // A little, several times: all are looked at and none is reported.
     for _ in 0..5 {
         for (file, wait) in &mut logs {
             file.write_all(&[b'x'; 100]).unwrap();

@@ -55,6 +55,6 @@ async fn who_was_killed_for_its_memory_is_known_at_once() {
     assert_eq!(run_in(&cgroup, "tail /dev/zero"), KILLED);
     assert_eq!(kills.was_killed(&name).await, Ok(true));
     assert_eq!(kills.was_killed("another").await, Ok(false));
-    // Whoever comes later learns of it too.
+    // A reader that is made later learns of it too.
     assert_eq!(HostMemoryKills::new().was_killed(&name).await, Ok(true));
 }

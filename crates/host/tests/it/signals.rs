@@ -54,7 +54,7 @@ async fn a_cgroup_has_its_own_usage_and_limit() {
     fs::write(memory.join("memory.limit_in_bytes"), (64 * MIB).to_string()).unwrap();
     let limited = signals.cgroup_memory(&root).await.unwrap().unwrap();
     assert_eq!(limited.limit_bytes, Some(64 * MIB));
-    // Pages of a tmpfs count for whoever writes them.
+    // Pages of a tmpfs count for the cgroup that writes them.
     let mount = scope.path("memory");
     fs::create_dir(&mount).unwrap();
     mount_tmpfs(&scope, &mount, "size=32m");

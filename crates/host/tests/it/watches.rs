@@ -1,4 +1,4 @@
-//! Watching folders and files: no change is missed, half files give no hint, and the end is told.
+//! Watching folders and files: no change is missed, half files give no hint, and the end is reported.
 
 use std::fs;
 use std::io::Write;
@@ -145,7 +145,7 @@ fn removals(stream: &mut WatchStream) -> Vec<String> {
         .collect()
 }
 
-/// What it is called, what happens, and what is told of it.
+/// Its name, what happens, and the hints of it.
 type Step<'a> = (&'a str, &'a dyn Fn(), &'a [&'a str]);
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn hints_say_what_was_taken_away_also_when_it_is_there_again() {
     let mut stream = started(dir.path()).await;
     for (name, step, expected) in steps {
         step();
-        // At once: whoever does not wait gets everything that has happened by then.
+        // At once: everything that has happened is there without a wait.
         assert_eq!(removals(&mut stream), expected, "{name}");
     }
 

@@ -18,7 +18,7 @@ fn duration() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Swaps two names again and again until told to stop.
+/// Swaps two names again and again until `stop` is set.
 struct Attacker {
     stop: Arc<AtomicBool>,
     swaps: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! Mounts whose server does not answer or has gone: they cost their own pod time, and nobody else.
+//! Mounts whose server does not answer or has gone: they cost their own pod time, and no other pod.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

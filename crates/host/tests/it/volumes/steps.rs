@@ -248,7 +248,7 @@ async fn a_failure_ends_its_volume_only() {
     assert_eq!(node.execute("u", Vec::new()).await, []);
 }
 
-/// Whoever is first to see that time is up, the thread or the caller: nothing counts as done.
+/// Whether the thread or the caller is first to see that time is up: what is not done is reported.
 #[tokio::test]
 async fn what_is_not_done_in_time_is_told() {
     let node = Node::new("volume-late");
