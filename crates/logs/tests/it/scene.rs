@@ -50,16 +50,16 @@ pub(crate) struct Container {
     pub(crate) runs: Mutex<bool>,
     /// How often everything was listed.
     pub(crate) lists: AtomicUsize,
-    /// Whoever holds it keeps a rename that is done from being told.
+    /// While it is held, a rename that is done does not return.
     pub(crate) rename_told: tokio::sync::Mutex<()>,
-    /// How often somebody looked at what is beside the log.
+    /// How often the directory of the log was listed.
     pub(crate) looks: AtomicUsize,
-    /// Whoever holds it keeps the first of these looks from being made.
+    /// While it is held, the first of these lists waits.
     pub(crate) first_look: tokio::sync::Mutex<()>,
     /// Compressions under way, and the most that there were.
     pub(crate) compressions: AtomicUsize,
     pub(crate) most_compressions: AtomicUsize,
-    /// Whoever holds it keeps compressions from being done.
+    /// While it is held, compressions wait.
     pub(crate) compressing: tokio::sync::Mutex<()>,
 }
 
