@@ -1,4 +1,4 @@
-//! The addresses that pods are told: of the Node, or of the machine.
+//! The host addresses that pods get: of the Node, or of the machine.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Rounds of readings on a paused clock: what is told, when, and when not any more.
+//! Rounds of readings on a paused clock: what is reported, when, and when not any more.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -117,7 +117,7 @@ async fn an_outage_at_the_start_is_waited_out() {
     let running = bed.start();
     bed.at(60).await;
     assert_eq!(running.object(), None);
-    // Told once, however often it was tried.
+    // Each event is recorded once, however often the registration was tried.
     assert_eq!(bed.edges.events().len(), 4, "{:?}", bed.edges.events());
     bed.api.come_back();
     let at = bed.until_ready().await;

@@ -1,4 +1,4 @@
-//! A node that starts again does not flip what it said before.
+//! A node that starts again does not flip the conditions that it wrote before.
 
 use rubelet_model::{Pressure, RuntimeContact, RuntimeReport};
 use serde_json::json;

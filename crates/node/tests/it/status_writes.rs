@@ -123,7 +123,7 @@ async fn changes_of_all_kinds_are_written() {
     bed.edges.add_image("big", 9);
     bed.until("images", |node| node["status"]["images"][0]["sizeBytes"] == 9)
         .await;
-    // Somebody else's mistake is put right.
+    // A label that another client changed is restored.
     bed.api
         .edit_node(&json!({"metadata": {"labels": {"kubernetes.io/arch": "other"}}}));
     let is_right = |node: &Value| node["metadata"]["labels"]["kubernetes.io/arch"] == "amd64";

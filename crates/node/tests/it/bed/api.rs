@@ -104,7 +104,7 @@ impl Api {
         state.hanging = None;
     }
 
-    /// Somebody else writes the Node.
+    /// Another client writes the Node.
     pub(crate) fn put_node(&self, node: Value) {
         self.lock().put(node);
     }
@@ -135,7 +135,7 @@ impl Api {
         self.lock().lease = None;
     }
 
-    /// Somebody else writes the lease.
+    /// Another client writes the lease.
     pub(crate) fn touch_lease(&self) {
         let mut state = self.lock();
         state.version += 1;

@@ -103,7 +103,7 @@ impl Bed {
         Running { handle, spawner }
     }
 
-    /// What pods would be told of the node's addresses.
+    /// The node's addresses as pods would get them.
     pub(crate) fn host_ips(&self, object: watch::Receiver<Option<Arc<Node>>>) -> NodeHostIps {
         let ports = HostIpsPorts {
             clock: Arc::new(TokioClock::since(self.start, EPOCH)),
