@@ -1,4 +1,4 @@
-//! Profiles of the test itself, read as somebody else would read them.
+//! Profiles of the test itself, read as another program would read them.
 
 #![allow(
     clippy::unwrap_used,
