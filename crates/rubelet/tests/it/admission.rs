@@ -136,7 +136,7 @@ async fn critical_pods_are_given_room(node: &Node) -> Result<()> {
     node.remove("lesser")
 }
 
-/// `two` and `greater` run on 400m and 600m. With half a processor left for pods they go on, and nobody else is let in.
+/// `two` and `greater` run on 400m and 600m. With half a processor left for pods they go on, and no other pod is admitted.
 async fn restart_leaves_an_overfull_node_alone(bed: &mut Bed<'_>) -> Result<()> {
     if !is_rubelet(&bed.node) {
         return Ok(());

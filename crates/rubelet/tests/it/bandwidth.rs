@@ -28,7 +28,7 @@ fn links(arguments: &[&str]) -> Result<Vec<String>> {
         .collect())
 }
 
-/// What the plugin makes for the way out of a pod; nobody else makes links of this kind.
+/// What the plugin makes for a pod's egress; nothing else makes links of this kind.
 fn redirections() -> Result<Vec<String>> {
     links(&["type", "ifb"])
 }

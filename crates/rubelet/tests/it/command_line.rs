@@ -76,7 +76,7 @@ fn ten_wrong_values_are_ten_problems_with_their_paths() {
         .map(|(field, value)| format!("{field}: {value}\n"))
         .collect();
     let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n";
-    // Two have the wrong type, the others break a rule: all are told at once.
+    // Two have the wrong type, the others break a rule: all are reported at once.
     fs::write(&file, format!("{head}{fields}")).unwrap();
     let text = refused(&["--config", file.to_str().unwrap()]);
     for (field, _) in wrong {

@@ -198,7 +198,7 @@ fn every_page_is_what_its_table_says() {
         let health = page(node, "/metrics/slis")?;
         let ping = [("name", "ping"), ("type", "healthz"), ("status", "success")];
         at_least(&health, "kubernetes_healthchecks_total", &ping, 1.0)?;
-        // What is said of a pod goes with it.
+        // A pod's series go with it.
         node.remove("web")?;
         node.wait_until_gone("web").await?;
         wait_for("the pod's series are gone", DEADLINE, || {

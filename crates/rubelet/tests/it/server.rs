@@ -100,7 +100,7 @@ fn a_node_answers_over_http() {
         })
         .await?;
         for query in ["main", "main?previous=true"] {
-            // An attempt that has just begun has not said all.
+            // An attempt that has just begun has not written all of its lines.
             wait_for(query, DEADLINE, || {
                 let (status, text) = logs(node, "crash", query)?;
                 let mut lines: Vec<&str> = text.lines().collect();
@@ -148,7 +148,7 @@ fn a_node_that_cannot_serve_touches_no_pod() {
         let taken = TcpListener::bind("127.0.0.1:0")?;
         let free = scope.port()?.to_string();
         let read_only = taken.local_addr()?.port().to_string();
-        // Each of them would stop the pod as nobody's, if it came that far.
+        // Each of them would stop the pod as an orphan, if it came that far.
         for (name, arguments, expected) in [
             (
                 "tls-port",

@@ -1,4 +1,4 @@
-//! Volumes over the end of the program: what stands is kept, what nobody wants any more goes.
+//! Volumes over the end of the program: those of running pods are kept, those of removed pods go.
 
 use std::fs;
 use std::path::Path;

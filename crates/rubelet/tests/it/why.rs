@@ -138,7 +138,7 @@ fn it_says_what_each_pod_waits_for() {
             Ok(())
         })?;
 
-        // A socket that a killed rubelet leaves is nobody's, and the next one's.
+        // A socket that a killed rubelet leaves does not answer, and the next rubelet takes it over.
         bed.node.kill_nine()?;
         let (code, _, errors) = why(root, &[])?;
         assert_eq!(code, Some(1));
