@@ -203,7 +203,7 @@ fn a_write_that_fails_on_a_running_pod_is_tried_again() {
     bed.set_up(&pod).unwrap();
     bed.machine.set_faults(VolumeFaults::default());
     bed.pass(Duration::from_secs(2));
-    // Back to what stood before the failure: nobody knows how far the failed attempt came.
+    // Back to what stood before the failure: it is not known how far the failed attempt came.
     bed.objects().put_config_map("settings", &[("a", "newer")], &[]);
     let _ = bed.batches();
     bed.set_up(&pod).unwrap();

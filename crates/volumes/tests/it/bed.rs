@@ -84,7 +84,7 @@ pub(crate) struct Bed {
     pub(crate) files: SimFiles,
     pub(crate) actor: Volumes,
     pub(crate) life: Life,
-    /// Nobody on a node without an API server.
+    /// `None` on a node without an API server.
     pub(crate) objects: Option<Arc<FakeObjects>>,
     pub(crate) addresses: Arc<Addresses>,
     host: Arc<Counted>,

@@ -201,7 +201,7 @@ async fn files_are_where_and_as_they_should_be() {
     assert_eq!(access(&key.join("open")), (0o444, 0, 0));
     assert_eq!(names(&granted), ["ca.crt", "namespace", "token"]);
     assert_eq!(access(&granted.join("token")), (0o644, 0, 0));
-    // As whoever adopts the token reads it after a restart: links of the volume lead to the file, and none out of it.
+    // As the token is read when it is adopted after a restart: links of the volume lead to the file, and none out of it.
     let held = HostFiles::new();
     let held = held.read_within(&granted, Path::new("token"), 4096).await;
     assert_eq!(held.unwrap(), fs::read(granted.join("token")).unwrap());

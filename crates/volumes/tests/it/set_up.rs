@@ -1,4 +1,4 @@
-//! Setting up: what reaches the machine, when, and what is told of failures.
+//! Setting up: what reaches the machine, when, and how failures are reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;

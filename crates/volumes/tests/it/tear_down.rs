@@ -32,7 +32,7 @@ fn nothing_is_left() {
 
 #[test]
 fn it_waits_for_who_still_sets_up() {
-    // However far the work is when nobody waits for it any more.
+    // However far the work is when the caller stops waiting for it.
     for steps in 0..60 {
         let bed = Bed::new();
         let new = Arc::new(pod("u1", all_kinds()));
