@@ -12,37 +12,31 @@
 //!                 └── pod<uid>
 //! ```
 
+mod held;
 mod metrics;
 mod node;
 mod settings;
 mod tier_writer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::observation::PodUid;
-use rubelet_model::pod::{uid_of, uid_text};
+use rubelet_model::pod::uid_text;
 use rubelet_ports::{CgroupError, CgroupErrorKind, PodCgroups};
 use rubelet_resources::cgroup_name::{CgroupName, node_allocatable, pod_cgroup_name, pod_uid_of};
 use rubelet_resources::slice::cgroup_values;
 use rubelet_resources::{PodDemand, QosClass, pod_cgroup, qos_class};
 use tokio::sync::Notify;
 
+use held::HeldPods;
 pub use metrics::{CgroupMetrics, MeasuredWriter, MemoryMetrics};
 pub use node::NodeCgroupError;
 pub use settings::{CgroupPorts, CgroupSettings};
 
 const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
-
-/// What is known of a pod until its cgroup is gone.
-struct Held {
-    pod: Arc<Pod>,
-    demand: PodDemand,
-    /// Whether it counts for its tier.
-    is_active: bool,
-}
 
 /// The tree of pods' cgroups. Jobs of pods use it from many tasks; one task writes the tiers, see [`Cgroups::run`].
 pub struct Cgroups {
@@ -50,7 +44,7 @@ pub struct Cgroups {
     ports: CgroupPorts,
     kubepods: CgroupName,
     /// Held for a few steps, never across an await.
-    held: Mutex<BTreeMap<PodUid, Held>>,
+    held: Mutex<HeldPods>,
     /// The pods that count have changed.
     changed: Notify,
     memory_metrics: Option<MemoryMetrics>,
@@ -77,8 +71,8 @@ impl Cgroups {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<PodUid, Held>> {
-        // No step in between leaves the map half changed.
+    fn held(&self) -> MutexGuard<'_, HeldPods> {
+        // A panic elsewhere cannot leave the table half changed: nothing in it calls out.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,30 +85,13 @@ impl Cgroups {
 #[async_trait]
 impl PodCgroups for Cgroups {
     fn hold(&self, pod: &Arc<Pod>) {
-        let uid = uid_of(pod);
-        let mut held = self.held();
-        if let Some(known) = held.get(&uid)
-            && known.is_active
-            && Arc::ptr_eq(&known.pod, pod)
-        {
-            return;
+        if self.held().hold(pod, &self.settings.rules) {
+            self.changed.notify_one();
         }
-        // A pod whose quantities cannot be read never gets a cgroup; its creation fails with the reason.
-        let Ok(demand) = PodDemand::read(pod) else { return };
-        let one = Held {
-            pod: Arc::clone(pod),
-            demand,
-            is_active: true,
-        };
-        held.insert(uid, one);
-        drop(held);
-        self.changed.notify_one();
     }
 
     fn release(&self, uid: &PodUid) {
-        if let Some(one) = self.held().get_mut(uid) {
-            one.is_active = false;
-        }
+        self.held().release(uid);
         self.changed.notify_one();
     }
 
@@ -141,16 +118,17 @@ impl PodCgroups for Cgroups {
         let class = qos_class(&demand, &self.settings.rules);
         let driver = self.settings.driver;
         let path = self.pod_name(class, uid)?.path(driver);
+        // What runs in the pod has a cgroup below it.
+        if !self.ports.reader.children(&path).await?.is_empty() {
+            return Ok(true);
+        }
         // A list that fails is an error. A look at the one path could not distinguish that from a missing cgroup.
         let (tier, name) = path.rsplit_once('/').unwrap_or_default();
         Ok(self.ports.reader.children(tier).await?.contains(name))
     }
 
     async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
-        let known = self
-            .held()
-            .get(uid)
-            .map(|one| qos_class(&one.demand, &self.settings.rules));
+        let known = self.held().class(uid);
         // The QoS class of an orphan is not known.
         let classes: &[QosClass] = known.as_slice();
         let classes = if classes.is_empty() { &CLASSES[..] } else { classes };
@@ -158,10 +136,7 @@ impl PodCgroups for Cgroups {
             let place = self.pod_name(*class, uid.as_str())?.place(self.settings.driver);
             self.ports.writer.remove(place).await?;
         }
-        let mut held = self.held();
-        if held.get(uid).is_some_and(|one| !one.is_active) {
-            held.remove(uid);
-        }
+        self.held().forget(uid);
         Ok(())
     }
 

@@ -9,8 +9,8 @@ use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::CgroupName;
 use rubelet_resources::node_cgroup::{Enforced, kubepods, reserved};
 use rubelet_resources::slice::cgroup_values;
-use rubelet_resources::tiers::{Tiers, plan_tiers};
-use rubelet_resources::{PodCgroup, PodDemand, QosClass};
+use rubelet_resources::tiers::{TierSums, Tiers, plan_tiers};
+use rubelet_resources::{PodCgroup, QosClass};
 use thiserror::Error;
 
 use crate::Cgroups;
@@ -51,8 +51,7 @@ impl Cgroups {
             root: settings.cgroup_root.clone(),
             source,
         })?;
-        let no_pods: [PodDemand; 0] = [];
-        let tiers = plan_tiers(&no_pods, &settings.rules, &settings.facts);
+        let tiers = plan_tiers(&TierSums::default(), &settings.rules, &settings.facts);
         let Tiers {
             kubepods,
             mut burstable,

@@ -85,9 +85,8 @@ impl Cgroups {
 
     fn plan(&self) -> Tiers {
         let settings = &self.settings;
-        let held = self.held();
-        let active = held.values().filter(|one| one.is_active).map(|one| &one.demand);
-        plan_tiers(active, &settings.rules, &settings.facts)
+        let sums = self.held().sums();
+        plan_tiers(&sums, &settings.rules, &settings.facts)
     }
 
     /// Writes what differs from what was written.

@@ -5,8 +5,6 @@
 
 use rubelet_model::pod::QosClass;
 
-use std::collections::BTreeMap;
-
 use crate::amounts::{CPU, MEMORY};
 use crate::cpu::{MIN_SHARES, shares_of_milli_cpu};
 use crate::demand::{Overhead, PodDemand};
@@ -37,41 +35,76 @@ pub struct ProtectedMemory {
     pub low_bytes: i64,
 }
 
-/// The values for the active pods.
-pub fn plan_tiers<'a>(
-    pods: impl IntoIterator<Item = &'a PodDemand>,
-    rules: &Rules,
-    facts: &NodeFacts,
-) -> Tiers {
-    let mut burstable_milli_cpu = 0_i64;
-    let mut requested: BTreeMap<QosClass, i64> = BTreeMap::new();
-    for pod in pods {
-        let class = qos_class(pod, rules);
-        let requests = pod.requests(rules, Overhead::Included);
-        if class == QosClass::Burstable {
-            burstable_milli_cpu = burstable_milli_cpu.wrapping_add(requests.milli_value(CPU));
-        }
+/// What one pod adds to the sums that the tiers are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierShare {
+    class: QosClass,
+    milli_cpu: i64,
+    memory_bytes: i64,
+}
+
+impl TierShare {
+    #[must_use]
+    pub fn of(pod: &PodDemand, rules: &Rules) -> Self {
         // Upstream counts pod-level memory here whatever the gate's value.
         let with_pod_level = Rules {
             pod_level_resources: true,
             ..rules.clone()
         };
-        let memory = pod.requests(&with_pod_level, Overhead::Included).value(MEMORY);
-        let sum = requested.entry(class).or_default();
-        *sum = sum.wrapping_add(memory);
+        Self {
+            class: qos_class(pod, rules),
+            milli_cpu: pod.requests(rules, Overhead::Included).milli_value(CPU),
+            memory_bytes: pod.requests(&with_pod_level, Overhead::Included).value(MEMORY),
+        }
     }
+}
+
+/// The sums of the active pods. A pod that comes or goes costs one addition, however many others there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierSums {
+    burstable_milli_cpu: i64,
+    burstable_bytes: i64,
+    guaranteed_bytes: i64,
+}
+
+impl TierSums {
+    pub fn add(&mut self, share: TierShare) {
+        self.change(share, i64::wrapping_add);
+    }
+
+    /// The exact reverse of [`Self::add`], also where sums wrap.
+    pub fn remove(&mut self, share: TierShare) {
+        self.change(share, i64::wrapping_sub);
+    }
+
+    fn change(&mut self, share: TierShare, change: fn(i64, i64) -> i64) {
+        match share.class {
+            QosClass::Guaranteed => {
+                self.guaranteed_bytes = change(self.guaranteed_bytes, share.memory_bytes);
+            }
+            QosClass::Burstable => {
+                self.burstable_milli_cpu = change(self.burstable_milli_cpu, share.milli_cpu);
+                self.burstable_bytes = change(self.burstable_bytes, share.memory_bytes);
+            }
+            QosClass::BestEffort => {}
+        }
+    }
+}
+
+/// The values for the active pods.
+#[must_use]
+pub fn plan_tiers(sums: &TierSums, rules: &Rules, facts: &NodeFacts) -> Tiers {
     let mut tiers = Tiers::default();
     tiers.best_effort.cpu_shares = Some(MIN_SHARES);
-    tiers.burstable.cpu_shares = Some(shares_of_milli_cpu(burstable_milli_cpu));
+    tiers.burstable.cpu_shares = Some(shares_of_milli_cpu(sums.burstable_milli_cpu));
     for tier in [&mut tiers.kubepods, &mut tiers.burstable, &mut tiers.best_effort] {
         let sizes = facts.huge_page_sizes.iter().filter_map(|name| size_of_name(name));
         tier.huge_page_limits = sizes.map(|size| (size, UNBOUNDED_HUGE_PAGES)).collect();
     }
     if facts.cgroup == CgroupVersion::V2 {
-        let of = |class: QosClass| requested.get(&class).copied().unwrap_or(0);
         // Values of an earlier start must not outlive a change of the policy.
         let (guaranteed, burstable) = if rules.memory_qos && rules.is_tiered() {
-            (of(QosClass::Guaranteed), of(QosClass::Burstable))
+            (sums.guaranteed_bytes, sums.burstable_bytes)
         } else {
             (0, 0)
         };

@@ -107,8 +107,11 @@ impl CgroupReader for SimCgroups {
     async fn children(&self, path: &str) -> Result<BTreeSet<String>, CgroupError> {
         let below = format!("{path}/");
         self.call(path, |state| {
+            // What runs in a pod is not simulated; its sandbox has a cgroup.
+            let has_sandbox = pod_of(path).is_some() && state.paths.contains(path);
             let names = state.paths.iter().filter_map(|path| path.strip_prefix(&below));
             names
+                .chain(has_sandbox.then_some("sandbox"))
                 .filter(|name| !name.contains('/'))
                 .map(str::to_owned)
                 .collect()

@@ -17,6 +17,8 @@ pub(crate) struct State {
     pub(crate) cgroups: BTreeMap<String, BTreeMap<String, String>>,
     pub(crate) updates: Vec<String>,
     pub(crate) removals: Vec<String>,
+    /// Cgroups whose children were listed.
+    pub(crate) lists: Vec<String>,
     /// Cgroups whose updates fail, and how often still.
     pub(crate) failing: BTreeMap<String, usize>,
     pub(crate) events: Vec<String>,
@@ -62,7 +64,8 @@ impl CgroupReader for Edge {
 
     async fn children(&self, path: &str) -> Result<BTreeSet<String>, CgroupError> {
         let below = format!("{path}/");
-        let state = self.state();
+        let mut state = self.state();
+        state.lists.push(path.to_owned());
         let names = state.cgroups.keys().filter_map(|path| path.strip_prefix(&below));
         Ok(names
             .filter(|name| !name.contains('/'))

@@ -1,5 +1,6 @@
 //! Pods come and go.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -46,6 +47,40 @@ fn the_tier_follows_its_pods() {
     bench.cgroups.release(&PodUid::from("a"));
     bench.pass(0);
     assert_eq!(weight(&bench).as_deref(), Some("39"));
+}
+
+#[test]
+fn a_pod_that_changes_counts_with_its_newest_requests() {
+    let bench = Bench::new(|_| {});
+    bench.start();
+    bench.cgroups.hold(&burstable("a", "1"));
+    bench.cgroups.hold(&burstable("a", "2"));
+    bench.pass(0);
+    assert_eq!(weight(&bench).as_deref(), Some("79"), "2048 shares");
+    for _ in 0..2 {
+        bench.cgroups.release(&PodUid::from("a"));
+        bench.pass(0);
+        assert_eq!(
+            weight(&bench).as_deref(),
+            Some("1"),
+            "none, released once or twice"
+        );
+    }
+    bench.cgroups.hold(&burstable("a", "1"));
+    bench.pass(0);
+    assert_eq!(weight(&bench).as_deref(), Some("39"), "it counts again");
+}
+
+#[test]
+fn the_cgroup_of_a_pod_that_runs_is_found_without_its_neighbours() {
+    let bench = Bench::new(|_| {});
+    let pod = burstable("a", "1");
+    bench.cgroups.create(&pod).now_or_never().unwrap().unwrap();
+    let container = "/kubepods/burstable/poda/container".to_owned();
+    bench.edge.state().cgroups.insert(container, BTreeMap::new());
+    bench.edge.state().lists.clear();
+    assert!(bench.cgroups.exists(&pod).now_or_never().unwrap().unwrap());
+    assert_eq!(bench.edge.state().lists, ["/kubepods/burstable/poda"]);
 }
 
 #[test]

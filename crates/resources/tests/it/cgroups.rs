@@ -2,7 +2,7 @@
 
 use rubelet_resources::cgroup_files::file_values;
 use rubelet_resources::cgroup_name::{CgroupDriver, CgroupName, cgroup_parent, pod_cgroup_name};
-use rubelet_resources::tiers::plan_tiers;
+use rubelet_resources::tiers::{TierShare, TierSums, plan_tiers};
 use rubelet_resources::{CgroupVersion, MemoryReservation, PodCgroup, QosClass, Rules, pod_cgroup};
 use serde_json::{Value, json};
 
@@ -163,8 +163,11 @@ fn names() {
 fn tiers_sum_up_their_pods() {
     let burstable = demand(&json!({"containers": containers(&[resources(("500m", "1Mi"), ("-", "-"))])}));
     let guaranteed = demand(&json!({"containers": containers(&[resources(("1", "2Mi"), ("1", "2Mi"))])}));
-    let pods = [burstable.clone(), guaranteed, burstable];
-    let tiers = plan_tiers(&pods, &tiered(), &facts(CgroupVersion::V2));
+    let mut sums = TierSums::default();
+    for pod in [&burstable, &guaranteed, &burstable] {
+        sums.add(TierShare::of(pod, &tiered()));
+    }
+    let tiers = plan_tiers(&sums, &tiered(), &facts(CgroupVersion::V2));
     assert_eq!(
         (tiers.burstable.cpu_shares, tiers.best_effort.cpu_shares),
         (Some(1024), Some(2))
@@ -172,11 +175,11 @@ fn tiers_sum_up_their_pods() {
     let text = |bytes: i64| Some(bytes.to_string());
     assert_eq!(tiers.kubepods.unified.get("memory.min").cloned(), text(4 * MI));
     assert_eq!(tiers.burstable.unified.get("memory.low").cloned(), text(2 * MI));
-    let off = plan_tiers(&pods, &Rules::default(), &facts(CgroupVersion::V2));
+    let off = plan_tiers(&sums, &Rules::default(), &facts(CgroupVersion::V2));
     assert_eq!(off.kubepods.unified.get("memory.min").cloned(), text(0));
     assert_eq!(off.burstable.huge_page_limits.get(&(2 * MI)), Some(&(1 << 62)));
     assert!(
-        plan_tiers(&pods, &tiered(), &facts(CgroupVersion::V1))
+        plan_tiers(&sums, &tiered(), &facts(CgroupVersion::V1))
             .kubepods
             .unified
             .is_empty()
