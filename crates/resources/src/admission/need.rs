@@ -58,18 +58,6 @@ impl Need {
         self.others.get(name).copied().unwrap_or(0)
     }
 
-    pub fn add(&mut self, more: &Self) {
-        self.milli_cpu = self.milli_cpu.saturating_add(more.milli_cpu);
-        self.memory_bytes = self.memory_bytes.saturating_add(more.memory_bytes);
-        self.ephemeral_storage_bytes = self
-            .ephemeral_storage_bytes
-            .saturating_add(more.ephemeral_storage_bytes);
-        for (name, amount) in &more.others {
-            let own = self.others.entry(name.clone()).or_default();
-            *own = own.saturating_add(*amount);
-        }
-    }
-
     /// Takes whatever is more in `other`.
     pub fn raise_to(&mut self, other: &Self) {
         self.milli_cpu = self.milli_cpu.max(other.milli_cpu);
@@ -78,6 +66,53 @@ impl Need {
         for (name, amount) in &other.others {
             let own = self.others.entry(name.clone()).or_default();
             *own = (*own).max(*amount);
+        }
+    }
+}
+
+/// A sum of needs that can be taken back. It is exact however large the amounts are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sum {
+    milli_cpu: i128,
+    memory_bytes: i128,
+    ephemeral_storage_bytes: i128,
+    others: BTreeMap<String, i128>,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, need: &Need) {
+        self.change(need, 1);
+    }
+
+    pub(super) fn remove(&mut self, need: &Need) {
+        self.change(need, -1);
+    }
+
+    fn change(&mut self, need: &Need, sign: i128) {
+        self.milli_cpu += sign * i128::from(need.milli_cpu);
+        self.memory_bytes += sign * i128::from(need.memory_bytes);
+        self.ephemeral_storage_bytes += sign * i128::from(need.ephemeral_storage_bytes);
+        for (name, amount) in &need.others {
+            let own = self.others.entry(name.clone()).or_default();
+            *own += sign * i128::from(*amount);
+            if *own == 0 {
+                self.others.remove(name);
+            }
+        }
+    }
+
+    /// The sum, as far as the numbers reach.
+    pub(super) fn amounts(&self) -> Need {
+        let bounded = |sum: i128| i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX });
+        Need {
+            milli_cpu: bounded(self.milli_cpu),
+            memory_bytes: bounded(self.memory_bytes),
+            ephemeral_storage_bytes: bounded(self.ephemeral_storage_bytes),
+            others: self
+                .others
+                .iter()
+                .map(|(name, sum)| (name.clone(), bounded(*sum)))
+                .collect(),
         }
     }
 }
