@@ -20,15 +20,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_manifest::{is_recipe_uid, mirror_difference};
 use rubelet_model::observation::PodUid;
-use rubelet_model::pod::{
-    HASH_ANNOTATION, PodName, SOURCE_ANNOTATION, Source, annotation, is_named, uid_text,
-};
+use rubelet_model::pod::{HASH_ANNOTATION, PodName, SOURCE_ANNOTATION, Source, annotation, uid_text};
 use rubelet_ports::{Clock, LogThrottle, Moment, PodEvent, RuntimeReader};
 use rubelet_wire::cri::v1;
 use tokio::sync::{mpsc, watch};
 
 use crate::settings::AgentPorts;
-use crate::sources::{Mirrors, SourceSet};
+use crate::sources::{Mirrors, SourceSet, Stretch};
 use crate::supervisor::Supervisor;
 use record::Record;
 
@@ -42,12 +40,19 @@ const HOLD_LIMIT: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const SAVE_PAUSE: Duration = Duration::from_secs(10);
 
-/// A static pod that runs when the agent starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Running {
-    namespace: String,
-    name: String,
-    uid: String,
+/// The static pods that run when the agent starts.
+#[derive(Debug, Default)]
+struct RunningPods {
+    uids: BTreeSet<String>,
+    /// In the order in which the runtime lists them.
+    by_name: BTreeMap<PodName, Vec<String>>,
+}
+
+impl RunningPods {
+    fn add(&mut self, name: PodName, uid: String) {
+        self.uids.insert(uid.clone());
+        self.by_name.entry(name).or_default().push(uid);
+    }
 }
 
 /// A static pod whose name a pod of another kubelet has.
@@ -63,8 +68,8 @@ pub(crate) struct Identities {
     output: mpsc::Sender<SourceSet>,
     mirrors: watch::Receiver<Arc<Mirrors>>,
     /// What runs when the agent starts, once the runtime has said so.
-    running: watch::Receiver<Option<Vec<Running>>>,
-    running_sender: Option<watch::Sender<Option<Vec<Running>>>>,
+    running: watch::Receiver<Option<Arc<RunningPods>>>,
+    running_sender: Option<watch::Sender<Option<Arc<RunningPods>>>>,
     is_api_known: bool,
     /// The first set of each source of static pods, while it is held.
     held: BTreeMap<Source, SourceSet>,
@@ -74,8 +79,10 @@ pub(crate) struct Identities {
     saved: watch::Sender<Record>,
     /// The static pods of each source by the UID of the recipe: as delivered, and with the UID that they keep.
     renamed: BTreeMap<String, (Arc<Pod>, Arc<Pod>)>,
-    /// UIDs of the recipe in the newest set of each source.
-    own: BTreeMap<Source, BTreeSet<String>>,
+    /// The newest set of each source, as delivered.
+    sets: BTreeMap<Source, Vec<Arc<Pod>>>,
+    /// The UIDs in it, and how many pods have each.
+    own: BTreeMap<Source, BTreeMap<String, usize>>,
     /// UIDs of other kubelets that were decided about.
     decided: BTreeSet<String>,
 }
@@ -107,6 +114,7 @@ impl Identities {
             record: Record::default(),
             saved,
             renamed: BTreeMap::new(),
+            sets: BTreeMap::new(),
             own: BTreeMap::new(),
             decided: BTreeSet::new(),
         };
@@ -198,7 +206,7 @@ impl Identities {
             None => has_recipe_uid,
             Some(running) => {
                 let waits_for_api = self.ports.api.pods.is_some() && !self.is_api_known;
-                waits_for_api && !self.questions(set, running).is_empty()
+                waits_for_api && !self.questions(source, &set.pods, running).is_empty()
             }
         };
         if !is_missing {
@@ -208,28 +216,25 @@ impl Identities {
         now < *self.hold_until.get_or_insert(now.plus(HOLD_LIMIT))
     }
 
-    /// The static pods of a set that do not run under their own UID, but under one that rubelet did not give.
-    fn questions(&self, set: &SourceSet, running: &[Running]) -> Vec<Question> {
-        let begun = self.own.get(&set.source);
+    /// The static pods that do not run under their own UID, but under one that rubelet did not give.
+    fn questions(&self, source: Source, pods: &[Arc<Pod>], running: &RunningPods) -> Vec<Question> {
+        let begun = self.own.get(&source);
         let of_pod = |pod: &Arc<Pod>| {
             let recipe_uid = uid_text(pod);
             let uid = self.record.identity(recipe_uid);
-            let has_begun = begun.is_some_and(|begun| begun.contains(recipe_uid))
-                || running.iter().any(|one| one.uid == uid);
+            let has_begun =
+                begun.is_some_and(|begun| begun.contains_key(recipe_uid)) || running.uids.contains(uid);
             if !is_recipe_uid(recipe_uid) || has_begun {
                 return None;
             }
-            let mut of_name = running
-                .iter()
-                .filter(|one| is_named(pod, &one.namespace, &one.name));
-            let is_foreign = |uid: &str| !self.record.is_ours(uid) && !self.decided.contains(uid);
-            let foreign = of_name.find(|one| is_foreign(&one.uid))?;
+            let is_foreign = |uid: &&String| !self.record.is_ours(uid) && !self.decided.contains(*uid);
+            let foreign = running.by_name.get(&PodName::of(pod))?.iter().find(is_foreign)?;
             Some(Question {
                 pod: Arc::clone(pod),
-                running_uid: foreign.uid.clone(),
+                running_uid: foreign.clone(),
             })
         };
-        set.pods.iter().filter_map(of_pod).collect()
+        pods.iter().filter_map(of_pod).collect()
     }
 
     /// Forwards a set with the UIDs that its pods keep. False when the sync loop has ended.
@@ -237,28 +242,59 @@ impl Identities {
         if set.source == Source::Api {
             return self.output.send(set).await.is_ok();
         }
-        self.decide(&set);
-        let recipe_uids: BTreeSet<String> = set.pods.iter().map(|pod| uid_text(pod).to_owned()).collect();
+        let before = self.sets.remove(&set.source).unwrap_or_default();
+        let delivered = set.pods.clone();
+        let stretch = Stretch::of(&before, &delivered);
+        let mut is_news = self.decide(set.source, stretch.new);
+        self.note_set(set.source, &stretch);
         if set.is_complete && set.never_good.is_empty() {
-            self.record.retain(set.source, &recipe_uids);
+            let own = self.own.get(&set.source);
+            let is_there = |uid: &str| own.is_some_and(|own| own.contains_key(uid));
+            is_news |= self.record.retain(set.source, is_there);
         }
-        for pod in &mut set.pods {
-            *pod = self.with_identity(pod);
+        if !self.record.is_plain() {
+            for pod in &mut set.pods {
+                *pod = self.with_identity(pod);
+            }
         }
         let record = &self.record;
         self.renamed
             .retain(|recipe_uid, _| record.identity(recipe_uid) != recipe_uid);
-        let own = recipe_uids.into_iter().filter(|uid| is_recipe_uid(uid));
-        self.own.insert(set.source, own.collect());
-        let current: BTreeSet<String> = self.own.values().flatten().cloned().collect();
-        self.record.note_own(&current);
-        let record = &self.record;
-        self.saved.send_if_modified(|saved| {
-            let is_other = saved != record;
-            saved.clone_from(record);
-            is_other
-        });
+        if !stretch.is_empty() {
+            is_news |= self.note_own(stretch.new);
+        }
+        if is_news {
+            self.saved.send_replace(self.record.clone());
+        }
+        self.sets.insert(set.source, delivered);
         self.output.send(set).await.is_ok()
+    }
+
+    fn note_set(&mut self, source: Source, stretch: &Stretch<'_>) {
+        let own = self.own.entry(source).or_default();
+        for pod in stretch.new {
+            *own.entry(uid_text(pod).to_owned()).or_default() += 1;
+        }
+        for pod in stretch.old {
+            if let Some(count) = own.get_mut(uid_text(pod)) {
+                *count -= 1;
+                if *count == 0 {
+                    own.remove(uid_text(pod));
+                }
+            }
+        }
+    }
+
+    /// Whether the record has changed.
+    fn note_own(&mut self, new: &[Arc<Pod>]) -> bool {
+        let uids = new
+            .iter()
+            .map(|pod| uid_text(pod))
+            .filter(|uid| is_recipe_uid(uid));
+        let all = self.own.values().flat_map(BTreeMap::keys);
+        let current = all.filter(|uid| is_recipe_uid(uid)).count();
+        let is_current = |uid: &str| self.own.values().any(|own| own.contains_key(uid));
+        self.record.note_own(uids, is_current, current)
     }
 
     /// The pod with the UID that it has on this node.
@@ -283,9 +319,11 @@ impl Identities {
         renamed
     }
 
-    fn decide(&mut self, set: &SourceSet) {
+    /// Whether the record has changed.
+    fn decide(&mut self, source: Source, pods: &[Arc<Pod>]) -> bool {
+        let mut is_news = false;
         let running = self.running.borrow().clone().unwrap_or_default();
-        for Question { pod, running_uid } in self.questions(set, &running) {
+        for Question { pod, running_uid } in self.questions(source, pods, &running) {
             self.decided.insert(running_uid.clone());
             let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
             match self.obstacle(&pod, &running_uid) {
@@ -296,7 +334,8 @@ impl Identities {
                         uid = running_uid,
                         "Another kubelet made this static pod, and its mirror pod shows the same as the manifest; it keeps its UID and runs on"
                     );
-                    self.record.take_over(uid_text(&pod), &running_uid, set.source);
+                    self.record.take_over(uid_text(&pod), &running_uid, source);
+                    is_news = true;
                 }
                 Some(obstacle) => {
                     let message = format!(
@@ -308,6 +347,7 @@ impl Identities {
                 }
             }
         }
+        is_news
     }
 
     /// Why the pod cannot keep the UID under which it runs.
@@ -338,12 +378,15 @@ impl Identities {
 async fn list_running(
     runtime: Arc<dyn RuntimeReader>,
     clock: Arc<dyn Clock>,
-    sender: watch::Sender<Option<Vec<Running>>>,
+    sender: watch::Sender<Option<Arc<RunningPods>>>,
 ) {
     loop {
         if let Ok(sandboxes) = runtime.list_pod_sandboxes(None).await {
-            let running = sandboxes.iter().filter_map(running_static_pod).collect();
-            sender.send_replace(Some(running));
+            let mut running = RunningPods::default();
+            for (name, uid) in sandboxes.iter().filter_map(running_static_pod) {
+                running.add(name, uid);
+            }
+            sender.send_replace(Some(Arc::new(running)));
             return;
         }
         // The observer reports a runtime that does not answer.
@@ -351,16 +394,18 @@ async fn list_running(
     }
 }
 
-fn running_static_pod(sandbox: &v1::PodSandbox) -> Option<Running> {
+fn running_static_pod(sandbox: &v1::PodSandbox) -> Option<(PodName, String)> {
     let source = Source::parse(sandbox.annotations.get(SOURCE_ANNOTATION)?)?;
     let is_ready = sandbox.state() == v1::PodSandboxState::SandboxReady;
     let metadata = sandbox.metadata.as_ref().filter(|_| is_ready)?;
     match source {
-        Source::File | Source::Http => Some(Running {
-            namespace: metadata.namespace.clone(),
-            name: metadata.name.clone(),
-            uid: metadata.uid.clone(),
-        }),
+        Source::File | Source::Http => Some((
+            PodName {
+                namespace: metadata.namespace.clone(),
+                name: metadata.name.clone(),
+            },
+            metadata.uid.clone(),
+        )),
         Source::Api => None,
     }
 }

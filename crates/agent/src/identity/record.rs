@@ -2,7 +2,7 @@
 //!
 //! Owns the document and its version. Pure: the actor reads and writes the file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,11 @@ impl Record {
             .map_or(recipe_uid, |taken| taken.uid.as_str())
     }
 
+    /// Whether every static pod has the UID that the recipe makes.
+    pub(super) fn is_plain(&self) -> bool {
+        self.taken.is_empty()
+    }
+
     /// Whether rubelet has run a static pod under this UID.
     pub(super) fn is_ours(&self, uid: &str) -> bool {
         self.own.iter().any(|own| own == uid) || self.taken.values().any(|taken| taken.uid == uid)
@@ -77,22 +82,39 @@ impl Record {
         self.taken.insert(recipe_uid.to_owned(), taken);
     }
 
-    /// The source has these manifests and no others.
-    pub(super) fn retain(&mut self, source: Source, recipe_uids: &BTreeSet<String>) {
+    /// Forgets pods of the source whose manifests it has no longer. The answer is whether there were any.
+    pub(super) fn retain(&mut self, source: Source, is_there: impl Fn(&str) -> bool) -> bool {
+        let before = self.taken.len();
         self.taken
-            .retain(|recipe_uid, taken| taken.source != source.as_str() || recipe_uids.contains(recipe_uid));
+            .retain(|recipe_uid, taken| taken.source != source.as_str() || is_there(recipe_uid));
+        self.taken.len() != before
     }
 
-    /// Static pods run under these UIDs now.
-    pub(super) fn note_own(&mut self, current: &BTreeSet<String>) {
-        let known: BTreeSet<String> = self.own.iter().cloned().collect();
-        self.own.extend(current.difference(&known).cloned());
-        let mut surplus = self.own.len().saturating_sub(current.len() + KEPT);
-        self.own.retain(|uid| {
-            let goes = surplus > 0 && !current.contains(uid);
-            surplus -= usize::from(goes);
-            !goes
-        });
+    /// Static pods run under these UIDs from now on; `is_current` and `current` are about all that do. The answer is whether anything of
+    /// this is new.
+    pub(super) fn note_own<'a>(
+        &mut self,
+        uids: impl Iterator<Item = &'a str>,
+        is_current: impl Fn(&str) -> bool,
+        current: usize,
+    ) -> bool {
+        let mut is_news = false;
+        for uid in uids {
+            if !self.own.iter().any(|own| own == uid) {
+                self.own.push(uid.to_owned());
+                is_news = true;
+            }
+        }
+        let mut surplus = self.own.len().saturating_sub(current + KEPT);
+        if surplus > 0 {
+            is_news = true;
+            self.own.retain(|uid| {
+                let goes = surplus > 0 && !is_current(uid);
+                surplus -= usize::from(goes);
+                !goes
+            });
+        }
+        is_news
     }
 }
 
@@ -100,14 +122,18 @@ impl Record {
 mod tests {
     use super::*;
 
-    fn set(uids: &[&str]) -> BTreeSet<String> {
-        uids.iter().map(|uid| (*uid).to_owned()).collect()
+    fn note(record: &mut Record, current: &[&str]) -> bool {
+        record.note_own(
+            current.iter().copied(),
+            |uid| current.contains(&uid),
+            current.len(),
+        )
     }
 
     #[test]
     fn a_record_survives_its_text() {
         let mut record = Record::default();
-        record.note_own(&set(&["a", "b"]));
+        assert!(note(&mut record, &["a", "b"]) && !note(&mut record, &["b"]));
         record.take_over("a", "upstream", Source::File);
         assert_eq!(Record::read(record.text().as_bytes()), Ok(record.clone()));
         assert_eq!((record.identity("a"), record.identity("b")), ("upstream", "b"));
@@ -124,18 +150,18 @@ mod tests {
     fn an_identity_goes_with_its_manifest() {
         let mut record = Record::default();
         record.take_over("a", "upstream", Source::File);
-        record.retain(Source::Http, &set(&[]));
+        assert!(!record.retain(Source::Http, |_| false));
         assert_eq!(record.identity("a"), "upstream");
-        record.retain(Source::File, &set(&["b"]));
+        assert!(record.retain(Source::File, |uid| uid == "b"));
         assert_eq!(record.identity("a"), "a");
     }
 
     #[test]
     fn uids_are_remembered_up_to_a_bound() {
         let mut record = Record::default();
-        record.note_own(&set(&["current"]));
+        note(&mut record, &["current"]);
         for number in 0..1000 {
-            record.note_own(&set(&["current", &format!("uid-{number:04}")]));
+            note(&mut record, &["current", &format!("uid-{number:04}")]);
         }
         assert!(record.is_ours("current") && record.is_ours("uid-0999") && record.is_ours("uid-0960"));
         assert!(!record.is_ours("uid-0900"));

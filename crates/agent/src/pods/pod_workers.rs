@@ -627,8 +627,9 @@ impl PodWorkers {
 
     /// The manifests that were never readable since rubelet started.
     pub(super) fn set_unreadable_files(&mut self, files: Vec<PathBuf>) {
-        self.manifests.set_files(files);
-        self.records.touch_found_at_start();
+        if self.manifests.set_files(files) {
+            self.records.touch_found_at_start();
+        }
     }
 
     /// A source has delivered: pods may wait for names.

@@ -26,12 +26,16 @@ pub(super) struct UnreadableManifests {
 }
 
 impl UnreadableManifests {
-    /// The file source has delivered.
-    pub(super) fn set_files(&mut self, files: Vec<PathBuf>) {
+    /// The file source has delivered. The answer is whether the files are others than before.
+    pub(super) fn set_files(&mut self, files: Vec<PathBuf>) -> bool {
+        if self.files == files {
+            return false;
+        }
         self.files = files;
         if self.files.is_empty() {
             self.logged.clear();
         }
+        true
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -9,7 +9,7 @@
 //!                          └─ Broken ► the set stays; All follows
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -28,32 +28,44 @@ use rubelet_ports::LogThrottle;
 const CHANGES_PER_SET: usize = 256;
 
 /// The mirror pods of this node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Mirrors {
-    /// By the static pod that each shows.
-    by_static: BTreeMap<PodUid, Arc<Pod>>,
+    /// By the static pod that they show, and by their own UIDs. While a mirror is replaced there may be two.
+    by_static: BTreeMap<PodUid, BTreeMap<String, Arc<Pod>>>,
     /// The static pods by their mirrors' UIDs.
     static_of: BTreeMap<String, PodUid>,
 }
 
 impl Mirrors {
-    fn of<'a>(pods: impl Iterator<Item = &'a Arc<Pod>>) -> Self {
-        let mut mirrors = Self::default();
-        for pod in pods {
-            // The value is the UID of the static pod.
-            let Some(shown) = annotation(pod, MIRROR_ANNOTATION).map(PodUid::from) else {
-                continue;
-            };
-            mirrors.static_of.insert(uid_text(pod).to_owned(), shown.clone());
-            mirrors.by_static.insert(shown, Arc::clone(pod));
+    /// The API server has this version of a pod, which may be a mirror.
+    fn put(&mut self, pod: &Arc<Pod>) {
+        self.remove(uid_text(pod));
+        // The value is the UID of the static pod.
+        let Some(shown) = annotation(pod, MIRROR_ANNOTATION).map(PodUid::from) else {
+            return;
+        };
+        let uid = uid_text(pod).to_owned();
+        self.static_of.insert(uid.clone(), shown.clone());
+        let of_pod = self.by_static.entry(shown).or_default();
+        of_pod.insert(uid, Arc::clone(pod));
+    }
+
+    fn remove(&mut self, uid: &str) {
+        let Some(shown) = self.static_of.remove(uid) else {
+            return;
+        };
+        if let Some(of_pod) = self.by_static.get_mut(&shown) {
+            of_pod.remove(uid);
+            if of_pod.is_empty() {
+                self.by_static.remove(&shown);
+            }
         }
-        mirrors
     }
 
     /// The mirror of a static pod.
     #[must_use]
     pub fn mirror_of(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
-        self.by_static.get(uid)
+        self.by_static.get(uid)?.values().next_back()
     }
 
     /// How many there are.
@@ -77,8 +89,12 @@ pub(super) struct ApiActor {
     reporter: Arc<dyn PodReporter>,
     output: mpsc::Sender<SourceSet>,
     mirrors: watch::Sender<Arc<Mirrors>>,
-    /// Everything that is bound to this node, by UID.
+    /// Everything that is bound to this node, by UID, as the API server gave it.
     pods: BTreeMap<String, Arc<Pod>>,
+    /// Those of them that are run here, as they are delivered.
+    own: BTreeMap<String, Arc<Pod>>,
+    /// Those that must be left as they run.
+    unreadable: BTreeMap<String, Arc<Pod>>,
     throttle: LogThrottle,
 }
 
@@ -99,6 +115,8 @@ impl ApiActor {
             output,
             mirrors,
             pods: BTreeMap::new(),
+            own: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
             throttle: LogThrottle::default(),
         }
     }
@@ -156,20 +174,26 @@ impl ApiActor {
                         "This node's pods are followed at the API server again"
                     );
                 }
-                let mut known = std::mem::take(&mut self.pods);
+                let listed: BTreeSet<&str> = pods.iter().map(|pod| uid_text(pod)).collect();
+                let gone = self.pods.keys().filter(|uid| !listed.contains(uid.as_str()));
+                let gone: Vec<String> = gone.cloned().collect();
+                for uid in gone {
+                    self.remove(&uid);
+                }
                 for pod in pods {
-                    let uid = uid_text(&pod).to_owned();
+                    let known = self.pods.get(uid_text(&pod));
                     // The same version is kept as it is, so that nobody has to compare it.
-                    let same = known.remove(&uid).filter(|old| is_same_version(old, &pod));
-                    self.pods.insert(uid, same.unwrap_or(pod));
+                    if !known.is_some_and(|known| is_same_version(known, &pod)) {
+                        self.put(pod);
+                    }
                 }
                 true
             }
             Change::Applied(pod) => {
-                self.pods.insert(uid_text(&pod).to_owned(), pod);
+                self.put(pod);
                 true
             }
-            Change::Deleted(pod) => self.pods.remove(uid_text(&pod)).is_some(),
+            Change::Deleted(pod) => self.remove(uid_text(&pod)),
             Change::Resumed => {
                 if self.throttle.end() {
                     tracing::info!(
@@ -188,31 +212,52 @@ impl ApiActor {
                 }
                 if is_on(Bug::OutageRemoves) {
                     self.pods.clear();
+                    self.own.clear();
                 }
                 is_on(Bug::OutageRemoves)
             }
         }
     }
 
+    fn put(&mut self, pod: Arc<Pod>) {
+        let uid = uid_text(&pod).to_owned();
+        self.own.remove(&uid);
+        self.unreadable.remove(&uid);
+        if is_unreadable(&pod) && !is_mirror_pod(&pod) {
+            self.unreadable.insert(uid.clone(), Arc::clone(&pod));
+        } else if !is_mirror_pod(&pod) {
+            self.own.insert(uid.clone(), with_spec(Arc::clone(&pod)));
+        }
+        let before = self.pods.insert(uid, Arc::clone(&pod));
+        if is_mirror_pod(&pod) || before.is_some_and(|before| is_mirror_pod(&before)) {
+            self.mirrors
+                .send_modify(|mirrors| Arc::make_mut(mirrors).put(&pod));
+        }
+    }
+
+    /// Whether the pod was known.
+    fn remove(&mut self, uid: &str) -> bool {
+        let Some(pod) = self.pods.remove(uid) else {
+            return false;
+        };
+        self.own.remove(uid);
+        self.unreadable.remove(uid);
+        if is_mirror_pod(&pod) {
+            self.mirrors
+                .send_modify(|mirrors| Arc::make_mut(mirrors).remove(uid));
+        }
+        true
+    }
+
     /// False when nobody listens any more.
     async fn deliver(&self) -> bool {
-        let mirrors = Mirrors::of(self.pods.values());
-        self.mirrors.send_if_modified(|known| {
-            let has_changed = **known != mirrors;
-            if has_changed {
-                *known = Arc::new(mirrors);
-            }
-            has_changed
-        });
-        let own = self.pods.values().filter(|pod| !is_mirror_pod(pod));
-        let (unreadable, pods): (Vec<_>, Vec<_>) = own.cloned().partition(|pod| is_unreadable(pod));
         let set = SourceSet {
             source: Source::Api,
-            pods: pods.into_iter().map(with_spec).collect(),
+            pods: self.own.values().cloned().collect(),
             is_complete: true,
             never_good: Vec::new(),
             unusable: Vec::new(),
-            unreadable,
+            unreadable: self.unreadable.values().cloned().collect(),
         };
         self.output.send(set).await.is_ok()
     }

@@ -6,6 +6,9 @@
 //! Two pods of one source with the same full name are as upstream: the first of the set counts. Two pods with the same UID
 //! upstream does not notice, and they overwrite each other in whatever is kept by UID. Here the first one delivered keeps its
 //! UID, the other is a duplicate that is told of and takes over when the first has gone.
+//!
+//! A set is mostly the one before, pod by pod. Only the stretch in which they differ is looked at, so that a change of one pod costs
+//! the same however many there are; a set with duplicates is taken as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use k8s_openapi::jiff;
 use rubelet_model::Timestamp;
 use rubelet_model::pod::{MIRROR_ANNOTATION, PodName, SEEN_ANNOTATION, SOURCE_ANNOTATION, uid_text};
 
-use super::{Source, SourceSet};
+use super::{Source, SourceSet, Stretch};
 
 /// Annotations of our own: they are no change, and they stay.
 const LOCAL_ANNOTATIONS: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION];
@@ -94,6 +97,10 @@ pub struct Merger {
     waiting: BTreeMap<(Source, String), Arc<Pod>>,
     /// Duplicates that were told of, by source, full name and UID.
     told: BTreeSet<DuplicateKey>,
+    /// The newest set of each source.
+    sets: BTreeMap<Source, Vec<Arc<Pod>>>,
+    /// The names of the pods in it that are no duplicates.
+    names: BTreeSet<(Source, PodName)>,
 }
 
 impl Merger {
@@ -105,6 +112,8 @@ impl Merger {
             held: BTreeMap::new(),
             waiting: BTreeMap::new(),
             told: BTreeSet::new(),
+            sets: BTreeMap::new(),
+            names: BTreeSet::new(),
         }
     }
 
@@ -143,9 +152,64 @@ impl Merger {
         if is_complete {
             self.seen.insert(source);
         }
+        let before = self.sets.remove(&source).unwrap_or_default();
+        let stretch = Stretch::of(&before, &pods);
+        let mut merged = match self.is_simple(source, &stretch) {
+            true => self.merge_stretch(source, &stretch, now),
+            false => self.merge_whole(source, &pods, now),
+        };
+        self.sets.insert(source, pods);
+        self.take_over(&mut merged, now);
+        merged.changes.sort_by_key(PodChange::rank);
+        merged
+    }
+
+    /// Whether neither the set before nor the new one has duplicates.
+    fn is_simple(&self, source: Source, stretch: &Stretch<'_>) -> bool {
+        if self.told.iter().any(|(owner, ..)| *owner == source) {
+            return false;
+        }
+        let old_uids: BTreeSet<&str> = stretch.old.iter().map(|pod| uid_text(pod)).collect();
+        let old_names: BTreeSet<PodName> = stretch.old.iter().map(|pod| PodName::of(pod)).collect();
+        let (mut uids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        stretch.new.iter().all(|pod| {
+            let (uid, name) = (uid_text(pod), PodName::of(pod));
+            let held = self.held.get(uid);
+            let is_uid_free = held.is_none_or(|held| held.source == source && old_uids.contains(uid));
+            let is_name_free = old_names.contains(&name) || !self.names.contains(&(source, name.clone()));
+            is_uid_free && is_name_free && uids.insert(uid) && names.insert(name)
+        })
+    }
+
+    /// Takes what differs from the set before, where neither has duplicates.
+    fn merge_stretch(&mut self, source: Source, stretch: &Stretch<'_>, now: Timestamp) -> Merged {
+        let mut merged = Merged::default();
+        let uids: BTreeSet<&str> = stretch.new.iter().map(|pod| uid_text(pod)).collect();
+        for pod in stretch.old {
+            self.names.remove(&(source, PodName::of(pod)));
+            if !uids.contains(uid_text(pod))
+                && let Some(held) = self.held.remove(uid_text(pod))
+            {
+                merged.changes.push(PodChange::Remove(held.pod));
+            }
+        }
+        for pod in stretch.new {
+            self.names.insert((source, PodName::of(pod)));
+            match self.held.get_mut(uid_text(pod)) {
+                Some(held) => merged.changes.extend(compare(held, pod)),
+                None => merged.changes.push(self.add(source, pod, now)),
+            }
+        }
+        merged
+    }
+
+    fn merge_whole(&mut self, source: Source, pods: &[Arc<Pod>], now: Timestamp) -> Merged {
         let mut merged = Merged::default();
         let mut still_told = BTreeSet::new();
         let (wanted, doubles) = one_of_each(pods);
+        self.names.retain(|(owner, _)| *owner != source);
+        self.names
+            .extend(wanted.iter().map(|pod| (source, PodName::of(pod))));
         self.waiting.retain(|(owner, _), _| *owner != source);
 
         let uids: BTreeSet<&str> = wanted.iter().map(|pod| uid_text(pod)).collect();
@@ -181,10 +245,8 @@ impl Merger {
             );
             self.tell(&mut merged, &mut still_told, (source, pod, message));
         }
-        self.take_over(&mut merged, now);
         self.told
             .retain(|key| key.0 != source || still_told.contains(key));
-        merged.changes.sort_by_key(PodChange::rank);
         merged
     }
 
@@ -242,18 +304,18 @@ fn told_key(source: Source, pod: &Pod) -> DuplicateKey {
 type Double = (Arc<Pod>, &'static str);
 
 /// The first pod of each full name and of each UID; the others with what they have in common with it.
-fn one_of_each(pods: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<Double>) {
+fn one_of_each(pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Double>) {
     let mut names = BTreeSet::new();
     let mut uids = BTreeSet::new();
     let mut first = Vec::with_capacity(pods.len());
     let mut doubles = Vec::new();
     for pod in pods {
-        if !names.insert(PodName::of(&pod)) {
-            doubles.push((pod, "name"));
-        } else if !uids.insert(uid_text(&pod).to_owned()) {
-            doubles.push((pod, "UID"));
+        if !names.insert(PodName::of(pod)) {
+            doubles.push((Arc::clone(pod), "name"));
+        } else if !uids.insert(uid_text(pod)) {
+            doubles.push((Arc::clone(pod), "UID"));
         } else {
-            first.push(pod);
+            first.push(Arc::clone(pod));
         }
     }
     (first, doubles)

@@ -16,6 +16,7 @@ mod file_watch;
 mod http;
 mod manifests;
 mod merger;
+mod stretch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ use tokio::sync::{mpsc, watch};
 
 use crate::settings::{AgentPorts, AgentSettings, FileSource, HttpSource};
 pub use api::Mirrors;
+
+pub(crate) use stretch::Stretch;
 
 pub use merger::{Duplicate, Merged, Merger, PodChange};
 pub use rubelet_model::pod::{SEEN_ANNOTATION, SOURCE_ANNOTATION, Source};

@@ -391,3 +391,35 @@ proptest! {
         }
     }
 }
+
+/// Changes in an order that does not depend on that of the set before.
+fn in_order(merged: Merged) -> Merged {
+    let Merged {
+        mut changes,
+        duplicates,
+    } = merged;
+    changes.sort_by_key(|change| {
+        let is_removal = matches!(change, PodChange::Remove(_));
+        (!is_removal, change.pod().metadata.uid.clone())
+    });
+    Merged { changes, duplicates }
+}
+
+proptest! {
+    /// What a source gives as the same value need not be looked at: the changes are those of sets that share nothing.
+    #[test]
+    fn pods_that_stay_the_same_value_change_nothing(deliveries in wishes()) {
+        let sources = [Source::File, Source::Http, Source::Api];
+        let (mut sharing, mut fresh) = (Merger::new(sources), Merger::new(sources));
+        let mut known: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
+        for (index, wishes) in deliveries {
+            let pods: Vec<Pod> = wishes.iter().map(wished).collect();
+            let mut shared = set(sources[index], &pods);
+            for (pod, wish) in shared.pods.iter_mut().zip(&wishes) {
+                *pod = Arc::clone(known.entry(format!("{wish:?}")).or_insert_with(|| Arc::clone(pod)));
+            }
+            let (shared, expected) = (sharing.merge(shared, NOW), fresh.merge(set(sources[index], &pods), NOW));
+            prop_assert_eq!(in_order(shared), in_order(expected));
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! What follows when a source delivers: pods that are added, changed and removed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -23,6 +24,8 @@ use crate::sources::{Merger, PodChange, Source, SourceSet};
 pub(super) struct Sources {
     merger: Merger,
     shown_starts: ShownStarts,
+    /// The pods of the API server that cannot be decoded now.
+    undecodable: BTreeSet<PodUid>,
 }
 
 impl Sources {
@@ -30,6 +33,7 @@ impl Sources {
         Self {
             merger,
             shown_starts: ShownStarts::default(),
+            undecodable: BTreeSet::new(),
         }
     }
 
@@ -42,7 +46,7 @@ impl Sources {
             pods.set_unreadable_files(std::mem::take(&mut set.never_good));
         }
         if set.source == Source::Api {
-            set_undecodable(std::mem::take(&mut set.unreadable), pods);
+            self.set_undecodable(std::mem::take(&mut set.unreadable), pods);
         }
         let merged = self.merger.merge(set, pods.now());
         for duplicate in merged.duplicates {
@@ -57,6 +61,20 @@ impl Sources {
         if self.merger.seen_all() && pods.set_sources_ready() {
             sources_ready(pods);
             keep_house(pods, &self.merger);
+        }
+    }
+
+    /// Pods of the API server that cannot be decoded.
+    fn set_undecodable(&mut self, undecodable: Vec<Arc<Pod>>, pods: &mut PodWorkers) {
+        let uids = undecodable.iter().map(|pod| uid_of(pod)).collect();
+        let mut known = std::mem::replace(&mut self.undecodable, uids);
+        for pod in undecodable {
+            let uid = uid_of(&pod);
+            known.remove(&uid);
+            pods.apply(&uid, StandingEvent::Undecodable(pod));
+        }
+        for uid in known {
+            pods.apply(&uid, StandingEvent::Decodable);
         }
     }
 
@@ -82,19 +100,6 @@ fn sources_ready(pods: &mut PodWorkers) {
         .select(|record| record.worker().is_some() && record.desired().is_none());
     for uid in gone {
         unwanted(&uid, pods);
-    }
-}
-
-/// Pods of the API server that cannot be decoded.
-fn set_undecodable(undecodable: Vec<Arc<Pod>>, pods: &mut PodWorkers) {
-    let mut known = pods.records().select(|record| record.standing().is_undecodable());
-    for pod in undecodable {
-        let uid = uid_of(&pod);
-        known.retain(|known| *known != uid);
-        pods.apply(&uid, StandingEvent::Undecodable(pod));
-    }
-    for uid in known {
-        pods.apply(&uid, StandingEvent::Decodable);
     }
 }
 
