@@ -158,10 +158,10 @@ impl GarbageCollector {
     pub(super) async fn collect_log_links(&self, found: &Found, report: &mut GarbageReport) {
         let exited = v1::ContainerState::ContainerExited as i32;
         let alive: BTreeSet<String> = found
-            .containers
-            .iter()
-            .filter(|(_, container)| container.state != exited)
-            .map(|(_, container)| link_name_of(container))
+            .listed
+            .values()
+            .filter(|container| container.state != exited)
+            .map(link_name_of)
             .collect();
         let directory = &self.settings.container_logs_dir;
         let entries = match self.ports.file_reader.list(directory).await {

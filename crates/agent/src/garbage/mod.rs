@@ -56,28 +56,30 @@ pub type FateView<'v> = &'v (dyn Fn() -> Arc<PodFates> + Send + Sync);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GarbageScope {
     Node,
-    /// Everything of one pod that its fate lets go.
-    Pod(PodUid),
-    /// The older dead containers of a pod that lives; one of each name stays whatever the limits.
-    DeadContainers(PodUid),
+    /// Everything of these pods that their fates let go.
+    Pods(BTreeSet<PodUid>),
+    /// The older dead containers of pods that live; one of each name stays whatever the limits.
+    DeadContainers(BTreeSet<PodUid>),
 }
 
 impl GarbageScope {
-    fn pod(&self) -> Option<&PodUid> {
+    fn pods(&self) -> Option<&BTreeSet<PodUid>> {
         match self {
             Self::Node => None,
-            Self::Pod(uid) | Self::DeadContainers(uid) => Some(uid),
+            Self::Pods(pods) | Self::DeadContainers(pods) => Some(pods),
         }
     }
 
     fn has(&self, uid: &PodUid) -> bool {
-        self.pod().is_none_or(|only| only == uid)
+        self.pods().is_none_or(|pods| pods.contains(uid))
     }
 
+    /// The runtime selects one pod or all of them.
     fn labels(&self) -> BTreeMap<String, String> {
-        self.pod()
+        let only = self.pods().filter(|pods| pods.len() == 1);
+        only.into_iter()
+            .flatten()
             .map(|uid| (labels::POD_UID.to_owned(), uid.as_str().to_owned()))
-            .into_iter()
             .collect()
     }
 }
@@ -191,22 +193,13 @@ pub struct GarbageCollector {
     is_failing: AtomicBool,
 }
 
-/// What the runtime has, as far as it is ours.
+/// What the runtime has, as far as it is ours and in the scope.
+#[derive(Default)]
 struct Found {
-    containers: Vec<(FoundContainer, v1::Container)>,
+    containers: Vec<FoundContainer>,
+    /// The same as listed.
+    listed: BTreeMap<ContainerId, v1::Container>,
     sandboxes: Vec<FoundSandbox>,
-}
-
-impl Found {
-    fn containers(&self) -> Vec<FoundContainer> {
-        self.containers.iter().map(|(found, _)| found.clone()).collect()
-    }
-
-    fn container(&self, id: &ContainerId) -> Option<&v1::Container> {
-        let mut all = self.containers.iter();
-        all.find(|(found, _)| found.id == *id)
-            .map(|(_, container)| container)
-    }
 }
 
 impl GarbageCollector {
@@ -266,21 +259,17 @@ impl GarbageCollector {
         view: FateView<'_>,
         report: &mut GarbageReport,
     ) -> Result<(), GarbageError> {
-        let containers = self.list_containers(scope).await?;
-        let found = Found {
-            containers,
-            sandboxes: Vec::new(),
-        };
+        let found = self.list_containers(scope).await?;
         let (fates, limits) = match scope {
-            GarbageScope::Node | GarbageScope::Pod(_) => (view(), self.settings.limits),
-            GarbageScope::DeadContainers(uid) => (Arc::new(living(uid)), self.limits_of_the_living()),
+            GarbageScope::Node | GarbageScope::Pods(_) => (view(), self.settings.limits),
+            GarbageScope::DeadContainers(uids) => (Arc::new(living(uids)), self.limits_of_the_living()),
         };
         let now = self.ports.clock.now();
-        let doomed = containers_to_remove(&found.containers(), &fates, &limits, now);
+        let doomed = containers_to_remove(&found.containers, &fates, &limits, now);
         let by_pod = grouped(doomed, |one| one.pod.clone());
         let outcomes = self
             .for_each_pod(by_pod, report, async |one| {
-                let Some(container) = found.container(&one.id) else {
+                let Some(container) = found.listed.get(&one.id) else {
                     return (one.id, Ok(()));
                 };
                 // The whole directory goes with the pod, so its logs are not worth a call each.
@@ -308,10 +297,10 @@ impl GarbageCollector {
         // Sandboxes first: a container that appears after their list keeps its sandbox.
         let sandboxes = self.list_sandboxes(scope).await?;
         let found = Found {
-            containers: self.list_containers(scope).await?,
             sandboxes,
+            ..self.list_containers(scope).await?
         };
-        let doomed = sandboxes_to_remove(&found.sandboxes, &found.containers(), &view());
+        let doomed = sandboxes_to_remove(&found.sandboxes, &found.containers, &view());
         let by_pod = grouped(doomed, |one| one.pod.clone());
         let outcomes = self
             .for_each_pod(by_pod, report, async |one| {
@@ -401,22 +390,25 @@ impl GarbageCollector {
         done(writer.remove_pod_sandbox(id.as_str()).await)
     }
 
-    async fn list_containers(
-        &self,
-        scope: &GarbageScope,
-    ) -> Result<Vec<(FoundContainer, v1::Container)>, GarbageError> {
+    async fn list_containers(&self, scope: &GarbageScope) -> Result<Found, GarbageError> {
         let filter = v1::ContainerFilter {
             label_selector: scope.labels(),
             ..v1::ContainerFilter::default()
         };
         let list = self.ports.runtime_reader.list_containers(Some(filter)).await?;
-        // What is listed twice must not count twice: one of the two would go.
-        let mut ids = BTreeSet::new();
-        Ok(list
-            .into_iter()
-            .filter(|container| ids.insert(container.id.clone()))
-            .filter_map(|container| Some((found_container(&container)?, container)))
-            .collect())
+        let mut found = Found::default();
+        for listed in list {
+            let Some(pod) = pod_uid_of(&listed.labels).filter(|uid| scope.has(uid)) else {
+                continue;
+            };
+            // What is listed twice must not count twice: one of the two would go.
+            let id = ContainerId::from(listed.id.as_str());
+            if !found.listed.contains_key(&id) {
+                found.containers.push(found_container(pod, &listed));
+                found.listed.insert(id, listed);
+            }
+        }
+        Ok(found)
     }
 
     async fn list_sandboxes(&self, scope: &GarbageScope) -> Result<Vec<FoundSandbox>, GarbageError> {
@@ -427,7 +419,8 @@ impl GarbageCollector {
         let list = self.ports.runtime_reader.list_pod_sandboxes(Some(filter)).await?;
         let mut ids = BTreeSet::new();
         let once = list.iter().filter(|sandbox| ids.insert(&sandbox.id));
-        Ok(once.filter_map(found_sandbox).collect())
+        let found = once.filter_map(found_sandbox);
+        Ok(found.filter(|sandbox| scope.has(&sandbox.pod)).collect())
     }
 
     fn limits_of_the_living(&self) -> GarbageLimits {
@@ -483,34 +476,32 @@ fn done(result: Result<(), RuntimeError>) -> Result<(), GarbageError> {
     }
 }
 
-/// A pod that lives, and nobody else.
-fn living(uid: &PodUid) -> PodFates {
+/// Pods that live, and nobody else.
+fn living(uids: &BTreeSet<PodUid>) -> PodFates {
+    let known = uids.iter().map(|uid| (uid.clone(), PodFate::Lives));
     PodFates {
-        known: [(uid.clone(), PodFate::Lives)].into(),
+        known: known.collect(),
         ..PodFates::default()
     }
 }
 
 /// Pods of which the runtime still has something.
 fn occupied_pods(found: &Found, report: &GarbageReport) -> BTreeSet<PodUid> {
+    let removed: BTreeSet<&SandboxId> = report.sandboxes.iter().collect();
     let sandboxes = found
         .sandboxes
         .iter()
-        .filter(|sandbox| !report.sandboxes.contains(&sandbox.id))
+        .filter(|sandbox| !removed.contains(&sandbox.id))
         .map(|sandbox| sandbox.pod.clone());
-    let containers = found
-        .containers
-        .iter()
-        .map(|(container, _)| container.pod.clone());
+    let containers = found.containers.iter().map(|container| container.pod.clone());
     sandboxes.chain(containers).collect()
 }
 
-/// `None` for containers of others: a runtime may serve more than this node's pods.
-fn found_container(container: &v1::Container) -> Option<FoundContainer> {
+fn found_container(pod: PodUid, container: &v1::Container) -> FoundContainer {
     let metadata = container.metadata.clone().unwrap_or_default();
-    Some(FoundContainer {
+    FoundContainer {
         id: ContainerId::from(container.id.as_str()),
-        pod: pod_uid_of(&container.labels)?,
+        pod,
         name: metadata.name,
         sandbox_id: SandboxId::from(container.pod_sandbox_id.as_str()),
         state: match v1::ContainerState::try_from(container.state) {
@@ -521,9 +512,10 @@ fn found_container(container: &v1::Container) -> Option<FoundContainer> {
         },
         attempt: metadata.attempt,
         created_at: Timestamp::from_unix_nanos(container.created_at),
-    })
+    }
 }
 
+/// `None` for sandboxes of others: a runtime may serve more than this node's pods.
 fn found_sandbox(sandbox: &v1::PodSandbox) -> Option<FoundSandbox> {
     Some(FoundSandbox {
         id: SandboxId::from(sandbox.id.as_str()),

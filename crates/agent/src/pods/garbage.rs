@@ -27,8 +27,6 @@ pub(super) type StuckById = BTreeMap<SandboxId, StuckSandbox>;
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(60);
 /// What a pod leaves behind goes this long after it: stopping others comes first.
 const GARBAGE_DELAY: Duration = Duration::from_secs(5);
-/// With more pods than this, one search of everything is less work.
-const MAX_SINGLE_PODS: usize = 8;
 
 /// Whose garbage is to be collected, and when.
 #[derive(Default)]
@@ -79,13 +77,16 @@ impl Schedule {
             std::mem::take(&mut self.gone),
             std::mem::take(&mut self.restarted),
         );
-        if is_full_time || waiting > MAX_SINGLE_PODS {
+        if is_full_time {
             self.last = Some(now);
             return vec![GarbageScope::Node];
         }
-        let gone = gone.into_iter().map(GarbageScope::Pod);
-        gone.chain(restarted.into_iter().map(GarbageScope::DeadContainers))
-            .collect()
+        let is_anyone = |scope: &GarbageScope| match scope {
+            GarbageScope::Pods(pods) | GarbageScope::DeadContainers(pods) => !pods.is_empty(),
+            GarbageScope::Node => true,
+        };
+        let scopes = [GarbageScope::Pods(gone), GarbageScope::DeadContainers(restarted)];
+        scopes.into_iter().filter(is_anyone).collect()
     }
 }
 
@@ -233,6 +234,23 @@ async fn collect(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pods_that_wait_are_collected_together() {
+        let at = |seconds: u64| Moment::from_start(Duration::from_secs(seconds));
+        let mut schedule = Schedule::default();
+        assert_eq!(schedule.due(at(0), false), [GarbageScope::Node]);
+        let uids: BTreeSet<PodUid> = (0..20).map(|number| PodUid::new(format!("u{number}"))).collect();
+        uids.iter().for_each(|uid| schedule.pod_gone(uid.clone()));
+        assert_eq!(schedule.due(at(2), false), []);
+        schedule.container_restarted(PodUid::from("web"));
+        let restarted = BTreeSet::from([PodUid::from("web")]);
+        assert_eq!(
+            schedule.due(at(8), false),
+            [GarbageScope::Pods(uids), GarbageScope::DeadContainers(restarted)]
+        );
+        assert_eq!(schedule.due(at(20), false), []);
+    }
 
     #[test]
     fn garbage_waits_while_pods_start_and_stop() {

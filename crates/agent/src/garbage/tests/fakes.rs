@@ -52,6 +52,8 @@ pub(super) struct RuntimeState {
     /// Calls about these ids panic.
     pub(super) panicking: BTreeSet<String>,
     pub(super) lists_fail: bool,
+    /// How often containers were listed.
+    pub(super) lists: usize,
     /// Calls that change something, in order.
     pub(super) calls: Vec<String>,
 }
@@ -169,7 +171,8 @@ runtime!(RuntimeReader {
         &self,
         filter: Option<v1::ContainerFilter>,
     ) -> Result<Vec<v1::Container>, RuntimeError> {
-        let state = self.state();
+        let mut state = self.state();
+        state.lists += 1;
         if state.lists_fail {
             return Err(error(RuntimeErrorKind::Unavailable, "down"));
         }

@@ -113,7 +113,7 @@ fn until_every_source_has_spoken_strangers_keep_everything() {
 #[test]
 fn one_pod_that_went() {
     let bench = bench();
-    let scope = GarbageScope::Pod(PodUid::from("gone"));
+    let scope = GarbageScope::Pods([PodUid::from("gone")].into());
     let report = collect(&bench, &scope, fates(&KNOWN, true));
     assert_eq!(
         bench.calls(),
@@ -141,9 +141,36 @@ fn one_pod_that_went() {
 }
 
 #[test]
+fn several_pods_are_one_search() {
+    let bench = bench();
+    let both = BTreeSet::from(["gone", "live"].map(PodUid::from));
+    let scope = GarbageScope::DeadContainers(both.clone());
+    let report = collect(&bench, &scope, fates(&[], true));
+    // One of each name stays.
+    assert_eq!(report.containers, [ContainerId::from("livexax0")]);
+    assert_eq!(bench.runtime.state().lists, 1, "not one for each pod");
+    let report = collect(&bench, &GarbageScope::Pods(both), fates(&KNOWN, true));
+    assert_eq!(report.containers.len(), 2);
+    assert_eq!(
+        report.sandboxes,
+        ["gone-sandbox", "live-old"].map(SandboxId::from)
+    );
+    assert_eq!(bench.runtime.state().lists, 3, "before and after the removals");
+    assert!(
+        !bench
+            .files
+            .leaves("/root/pods")
+            .iter()
+            .any(|path| path.contains("gone"))
+    );
+    let kept = bench.calls().into_iter().filter(|call| call.contains("strange"));
+    assert_eq!(kept.count(), 0, "nobody else is touched");
+}
+
+#[test]
 fn one_pod_that_lives_after_all() {
     let bench = bench();
-    let scope = GarbageScope::Pod(PodUid::from("gone"));
+    let scope = GarbageScope::Pods([PodUid::from("gone")].into());
     let report = collect(&bench, &scope, fates(&[("gone", PodFate::Lives)], true));
     assert_eq!(report, GarbageReport::default());
 }
@@ -151,7 +178,7 @@ fn one_pod_that_lives_after_all() {
 #[test]
 fn dead_containers_of_a_living_pod() {
     let bench = bench();
-    let scope = GarbageScope::DeadContainers(PodUid::from("live"));
+    let scope = GarbageScope::DeadContainers([PodUid::from("live")].into());
     // The view has no say: one of each name stays anyway.
     let report = collect(&bench, &scope, fates(&[], true));
     assert_eq!(report.containers, [ContainerId::from("livexax0")]);
@@ -191,7 +218,7 @@ fn a_search_that_fails_is_the_nodes_event_once_until_one_goes_well() {
         let words = "ContainerGCFailed: Call on unix:///fake.sock";
         assert!(told.iter().all(|text| text.starts_with(words)), "{told:?}");
     };
-    let pod = GarbageScope::Pod(PodUid::from("gone"));
+    let pod = GarbageScope::Pods([PodUid::from("gone")].into());
     check(&pod, true, false);
     check(&GarbageScope::Node, true, true);
     check(&GarbageScope::Node, true, false);
