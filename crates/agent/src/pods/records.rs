@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_lifecycle::pod_state::{Event, PodState};
+use rubelet_lifecycle::pod_state::{ActiveDeadline, Event, PodState};
 use rubelet_lifecycle::standing::{Standing, Unclaimed, Wait};
 use rubelet_lifecycle::status::is_static_pod;
+use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, PodUid};
 
 use super::worker::{Worker, full_name_of, lives};
@@ -87,6 +88,16 @@ impl PodRecord {
         let is_over = ending.restart_requested && is_desired || sources_ready && !is_desired;
         let is_idle = self.worker.as_ref()?.job.is_none();
         (is_over && is_idle).then_some(Event::Housekeeping { is_desired })
+    }
+
+    /// Whether housekeeping may do anything about the pod. About one that a source has and that is kept running it does nothing before
+    /// its deadline.
+    pub(super) fn needs_housekeeping(&self, now: Timestamp) -> bool {
+        let Some(worker) = self.worker() else {
+            return false;
+        };
+        let is_kept = self.desired.is_some() && matches!(self.standing.life(), PodState::Syncing { .. });
+        !is_kept || worker.active_deadline(now) == ActiveDeadline::Passed
     }
 
     fn is_empty(&self) -> bool {

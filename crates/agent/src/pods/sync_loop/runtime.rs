@@ -91,7 +91,8 @@ pub(super) fn keep_house(pods: &mut PodWorkers, merger: &Merger) {
         return;
     }
     let begun = pods.moment();
-    for uid in pods.records().select(|record| record.worker().is_some()) {
+    let now = pods.now();
+    for uid in pods.records().select(|record| record.needs_housekeeping(now)) {
         keep_managed(&uid, pods);
     }
     let undecided = pods.records().select(|record| {
