@@ -1,10 +1,11 @@
 //! Hints that something in a folder or a file has changed, from inotify.
 //!
-//! Owns one inotify queue per watch. A hint means "look again" and names the removed entries, since a look cannot see that a file
-//! was removed and created again. Writing into a file gives its hint when the writer closes it, so that no reader finds half a
+//! Owns one inotify queue per watch. A hint means "look again" and names the entries that it is about, and the removed ones, since a
+//! look cannot see that a file was removed and created again. Writing into a file gives its hint when the writer closes it, so that no reader finds half a
 //! file; files that appear by link or rename are complete and give theirs at once. For a file its folder is watched, because
 //! editors replace files.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::future::poll_fn;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::unfold;
-use rubelet_ports::{FileError, FileErrorKind, Removal, WatchHint, WatchStream};
+use rubelet_ports::{FileError, FileErrorKind, Removal, Touched, WatchHint, WatchStream};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -31,8 +32,8 @@ use crate::files::watch_call;
 
 /// New entries that are looked at one by one; more of them are a hint without looking.
 const MAX_CREATED: usize = 16;
-/// A hint names at most this many removed entries; a look at the folder shows the rest.
-const MAX_REMOVED: usize = 4096;
+/// A hint names at most this many entries; a look at the folder shows the rest.
+const MAX_NAMES: usize = 4096;
 /// How long the second half of a rename may come after the first: the kernel writes them one after the other.
 const RENAME_WAIT: Duration = Duration::from_millis(5);
 
@@ -55,6 +56,10 @@ enum State {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Batch {
     hint: bool,
+    /// What the hint is about, but for new entries.
+    names: BTreeSet<String>,
+    /// It is also about something else.
+    has_more: bool,
     created: Vec<OsString>,
     removed: Vec<Removal>,
     /// A rename whose second half is missing yet: its cookie and its place among the removed.
@@ -144,12 +149,11 @@ async fn next_hint(pool: &BlockingPool, watch: &mut Watch, path: &Path) -> Resul
         }
         watch.ended = batch.ended;
         if batch.hint || batch.created.len() > MAX_CREATED {
-            return Ok(WatchHint {
-                removed: batch.removed,
-            });
+            return Ok(batch.into_hint(watch.only.is_some()));
         }
-        if !batch.created.is_empty() && any_complete(pool, watch, batch.created).await {
-            return Ok(WatchHint::default());
+        let created = batch.created.clone();
+        if !created.is_empty() && any_complete(pool, watch, created).await {
+            return Ok(batch.into_hint(watch.only.is_some()));
         }
     }
 }
@@ -200,7 +204,7 @@ impl Batch {
         } else if flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::IGNORED) {
             self.ended.get_or_insert("the watched folder was removed");
         } else if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            self.hint = true;
+            (self.hint, self.has_more) = (true, true);
         } else if only.is_some() && name.is_some() && name != only {
             // Another file in the folder of the watched one.
         } else if let (true, Some(name)) = (flags.contains(ReadFlags::CREATE), name) {
@@ -209,9 +213,29 @@ impl Batch {
             }
         } else {
             self.hint = true;
+            match name {
+                Some(name) => self.names.extend(name.to_str().map(str::to_owned)),
+                None => self.has_more = true,
+            }
             if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
                 self.taken_away(flags.contains(ReadFlags::MOVED_FROM).then_some(cookie), name);
             }
+        }
+    }
+
+    fn into_hint(self, is_of_file: bool) -> WatchHint {
+        let created = self.created.iter().filter_map(|name| name.to_str());
+        let mut names = self.names;
+        names.extend(created.map(str::to_owned));
+        let is_known = !is_of_file && !self.has_more && self.created.len() <= MAX_CREATED;
+        let is_all = is_known && names.len() <= MAX_NAMES;
+        WatchHint {
+            removed: self.removed,
+            touched: if is_all {
+                Touched::Names(names)
+            } else {
+                Touched::Anything
+            },
         }
     }
 
@@ -220,7 +244,7 @@ impl Batch {
         let Some(name) = name.and_then(OsStr::to_str) else {
             return;
         };
-        if self.removed.len() < MAX_REMOVED {
+        if self.removed.len() < MAX_NAMES {
             let half = rename.map(|cookie| (cookie, self.removed.len()));
             self.half_rename = half.or(self.half_rename);
             self.removed.push(Removal {
@@ -287,6 +311,46 @@ mod tests {
         check(ReadFlags::UNMOUNT, None, None, end);
         check(ReadFlags::IGNORED, None, None, end);
         check(ReadFlags::QUEUE_OVERFLOW, None, Some("a"), hint);
+    }
+
+    #[test]
+    fn a_hint_names_what_it_is_about() {
+        let check = |events: &[(ReadFlags, Option<&str>)], only: Option<&str>, expected: Option<&[&str]>| {
+            let mut batch = Batch::default();
+            for (flags, name) in events {
+                batch.add(*flags, 0, name.map(OsStr::new), only.map(OsStr::new));
+            }
+            let expected = expected.map_or(Touched::Anything, |names| {
+                Touched::Names(names.iter().map(|name| (*name).to_owned()).collect())
+            });
+            assert_eq!(batch.into_hint(only.is_some()).touched, expected, "{events:?}");
+        };
+        let (written, created, gone) = (ReadFlags::CLOSE_WRITE, ReadFlags::CREATE, ReadFlags::DELETE);
+        check(&[(written, Some("a"))], None, Some(&["a"]));
+        check(
+            &[(gone, Some("a")), (written, Some("b")), (created, Some("c"))],
+            None,
+            Some(&["a", "b", "c"]),
+        );
+        check(
+            &[
+                (ReadFlags::MOVED_FROM, Some("a")),
+                (ReadFlags::MOVED_TO, Some("b")),
+            ],
+            None,
+            Some(&["a", "b"]),
+        );
+        check(&[(written, Some("a"))], Some("a"), None);
+        // Of the folder itself.
+        check(&[(written, Some("a")), (ReadFlags::ATTRIB, None)], None, None);
+        check(
+            &[(written, Some("a")), (ReadFlags::QUEUE_OVERFLOW, None)],
+            None,
+            None,
+        );
+        let many: Vec<String> = (0..=MAX_CREATED).map(|number| number.to_string()).collect();
+        let many: Vec<_> = many.iter().map(|name| (created, Some(name.as_str()))).collect();
+        check(&many, None, None);
     }
 
     #[test]

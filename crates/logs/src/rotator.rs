@@ -170,7 +170,10 @@ impl Rotator {
                     }
                 }
                 hint = links.next() => match hint {
-                    Some(Ok(_)) => self.discovery.links_changed(),
+                    Some(Ok(hint)) => {
+                        let logs = &self.logs;
+                        self.discovery.links_changed(&hint, |id| logs.contains_key(id));
+                    }
                     // Watched again in the next interval: the directory may not be there yet.
                     Some(Err(_)) | None => links = futures_util::stream::pending().boxed(),
                 },

@@ -3,6 +3,7 @@
 //! Owns the shape of the edge and its errors. Every call has a deadline, because a file may lie on a mount that is dead; it is
 //! the implementation's, and passing it is [`FileErrorKind::TimedOut`]. Removing what is not there is no error.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -71,6 +72,44 @@ pub struct WatchHint {
     /// What was taken away since the last hint, as far as that is known; it may be there again. A file that another one was
     /// renamed over is not taken away.
     pub removed: Vec<Removal>,
+    /// Where it may have happened.
+    pub touched: Touched,
+}
+
+/// The names in a watched folder at which something may have happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Touched {
+    #[default]
+    Anything,
+    Names(BTreeSet<String>),
+}
+
+impl Touched {
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self::Names(BTreeSet::new())
+    }
+
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Names(names) if names.is_empty())
+    }
+
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Names(names) => names.contains(name),
+        }
+    }
+
+    pub fn add(&mut self, more: Self) {
+        match (&mut *self, more) {
+            (Self::Names(names), Self::Names(more)) => names.extend(more),
+            (Self::Anything, _) => {}
+            (Self::Names(_), Self::Anything) => *self = Self::Anything,
+        }
+    }
 }
 
 /// Hints. The stream ends after an error.

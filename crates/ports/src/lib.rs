@@ -48,7 +48,7 @@ pub use dial::{
 };
 pub use events::{EventRecorder, EventType, NoNodeEvents, NodeEvent, NodeEventRecorder, PodEvent};
 pub use files::{
-    DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Removal, WatchHint,
+    DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Removal, Touched, WatchHint,
     WatchStream,
 };
 pub use host_addresses::{AddressError, AddressReader, HostAddresses, HostIps};

@@ -1,9 +1,9 @@
 //! The source of pods in files: a folder of manifests, or one.
 //!
-//! Owns when to look: after each hint of the watch, and every interval in any case. A look reads everything anew, so that no
-//! hint can be wrong, and whatever happened since is in it. Only that a file was taken away and is there again no look can see:
-//! that a hint tells, and then the set without its pod comes first. The first hint is followed at once; while hints keep coming
-//! the looks get further apart.
+//! Owns when to look: after each hint of the watch, and every interval in any case. A look lists the folder and reads what the hints
+//! since the last look name; every interval it reads everything, so that no hint can be wrong for long. Only that a file was taken
+//! away and is there again no look can see: that a hint tells, and then the set without its pod comes first. The first hint is
+//! followed at once; while hints keep coming the looks get further apart.
 //!
 //! ```text
 //!            hint                       interval over
@@ -19,7 +19,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::explanation::ManifestExplanation;
-use rubelet_ports::{Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, Moment, Removal};
+use rubelet_ports::{
+    Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, Moment, Removal, Touched,
+    WatchHint,
+};
 use tokio::sync::mpsc;
 
 use super::file_watch::{ManifestWatch, Wake};
@@ -50,6 +53,8 @@ pub(super) struct FileActor {
     sent_unusable: Vec<ManifestExplanation>,
     /// Pods whose file was taken away since a set was sent. If it is there again, its pod begins anew.
     taken_away: BTreeSet<String>,
+    /// What the next look has to read.
+    unread: Touched,
     /// Something could not be read at this look, and what it held before is not known either.
     is_in_the_dark: bool,
     /// Copies of editors that were told of.
@@ -84,6 +89,7 @@ impl FileActor {
             unusable: Vec::new(),
             sent_unusable: Vec::new(),
             taken_away: BTreeSet::new(),
+            unread: Touched::Anything,
             is_in_the_dark: false,
             copies: BTreeSet::new(),
             is_folder: false,
@@ -98,26 +104,30 @@ impl FileActor {
         let mut watch = ManifestWatch::new(self.files.watch(&self.path));
         let mut next_relist = self.clock.moment().plus(self.interval);
         loop {
-            let is_look = match self.wake(&mut watch, next_relist).await {
+            let touched = match self.wake(&mut watch, next_relist).await {
                 Wake::NobodyListens => return,
-                Wake::Hint(removed) => {
+                Wake::Hint(WatchHint { removed, touched }) => {
                     watch.stood(self.clock.moment());
                     self.note_removals(removed);
-                    true
+                    touched
                 }
                 Wake::WatchEnded(error) => {
                     self.watch_ended(&mut watch, error);
-                    true
+                    Touched::Anything
                 }
-                Wake::Timer => self.timer(&mut watch, next_relist),
+                Wake::Timer if self.timer(&mut watch, next_relist) => Touched::Anything,
+                Wake::Timer => continue,
             };
-            if is_look && !self.look_and_send(&mut watch).await {
+            let reads_all = touched == Touched::Anything;
+            self.unread.add(touched);
+            if !self.look_and_send(&mut watch).await {
                 return;
             }
-            if is_look {
-                next_relist = self.clock.moment().plus(self.interval);
-                watch.looked(self.clock.moment());
+            let now = self.clock.moment();
+            if reads_all {
+                next_relist = now.plus(self.interval);
             }
+            watch.looked(now);
         }
     }
 
@@ -199,7 +209,8 @@ impl FileActor {
             // What happened before the look is seen by it, so that its hint needs no look of its own.
             let removed = watch.take_ready();
             self.note_removals(removed);
-            watch.is_behind = false;
+            let touched = std::mem::replace(&mut watch.touched, Touched::nothing());
+            self.unread.add(touched);
             pods = self.look(watch).await;
             let removed = watch.take_ready();
             if !self.note_removals(removed) {
@@ -260,8 +271,12 @@ impl FileActor {
     /// The pods that the files want now, or nothing when that cannot be said.
     async fn look(&mut self, watch: &mut ManifestWatch) -> Option<Vec<Arc<Pod>>> {
         let mut backups = BTreeSet::new();
+        if self.is_in_the_dark {
+            self.unread = Touched::Anything;
+        }
         self.is_in_the_dark = false;
-        match self.read_all(&mut backups).await {
+        let unread = std::mem::replace(&mut self.unread, Touched::nothing());
+        match self.read_all(&unread, &mut backups).await {
             Ok(()) => {
                 self.path_throttle.end();
             }
@@ -269,6 +284,7 @@ impl FileActor {
                 self.missing(&error, watch, &mut backups).await;
             }
             Err(error) => {
+                self.unread = Touched::Anything;
                 if self.path_throttle.is_due(&error.message, self.clock.moment()) {
                     tracing::error!(
                         path = %self.path.display(),
@@ -291,9 +307,11 @@ impl FileActor {
         (!is_too_early).then_some(outcome.pods)
     }
 
-    /// Observes every manifest, and finds the paths that have an editor's backup beside them.
-    async fn read_all(&mut self, backups: &mut BTreeSet<PathBuf>) -> Result<(), FileError> {
+    /// Observes every manifest, and finds the paths that have an editor's backup beside them. A manifest that was not touched since it was
+    /// read is as it was.
+    async fn read_all(&mut self, unread: &Touched, backups: &mut BTreeSet<PathBuf>) -> Result<(), FileError> {
         let path = self.path.clone();
+        let mut file = path.join("manifest");
         let kind = self.files.kind(&path).await?;
         self.is_folder = kind == FileKind::Directory;
         match kind {
@@ -308,7 +326,12 @@ impl FileActor {
                         copies.insert(path.join(&entry.name));
                         continue;
                     }
-                    self.read_entry(&path.join(&entry.name), &entry).await?;
+                    file.set_file_name(&entry.name);
+                    // What a link leads to may change without a hint.
+                    let may_differ = entry.kind != FileKind::File || unread.has(&entry.name);
+                    if may_differ || !self.manifests.keep(&file) {
+                        self.read_entry(&file, &entry).await?;
+                    }
                 }
                 for copy in copies.difference(&self.copies) {
                     tracing::info!(file = %copy.display(), "an editor's copy by its name; it is not read as a manifest");

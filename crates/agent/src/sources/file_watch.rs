@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use rubelet_ports::{Clock, FileError, Moment, Removal, WatchHint, WatchStream};
+use rubelet_ports::{Clock, FileError, Moment, Removal, Touched, WatchHint, WatchStream};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(20);
@@ -18,8 +18,7 @@ const MAX_READY: usize = 64;
 
 /// Why the file source does something.
 pub(super) enum Wake {
-    /// With the names that were taken away.
-    Hint(Vec<Removal>),
+    Hint(WatchHint),
     WatchEnded(Option<FileError>),
     Timer,
     NobodyListens,
@@ -30,8 +29,8 @@ pub(super) struct ManifestWatch {
     stream: Option<WatchStream>,
     /// It has given its first hint.
     stands: bool,
-    /// Something was taken from the stream after the last look began.
-    pub(super) is_behind: bool,
+    /// What was taken from the stream after the last look began.
+    pub(super) touched: Touched,
     /// The end of the stream, when it was met while taking what was there.
     end: Option<Option<FileError>>,
     retry_at: Option<Moment>,
@@ -46,7 +45,7 @@ impl ManifestWatch {
         Self {
             stream: Some(stream),
             stands: false,
-            is_behind: false,
+            touched: Touched::nothing(),
             end: None,
             retry_at: None,
             retry_delay: FIRST_RETRY,
@@ -70,8 +69,12 @@ impl ManifestWatch {
         if !pause.is_zero() {
             clock.sleep(pause).await;
         }
-        if std::mem::take(&mut self.is_behind) {
-            return Wake::Hint(Vec::new());
+        if !self.touched.is_nothing() {
+            // Its removals were noted when it was taken.
+            return Wake::Hint(WatchHint {
+                removed: Vec::new(),
+                touched: std::mem::replace(&mut self.touched, Touched::nothing()),
+            });
         }
         if let Some(error) = self.end.take() {
             return Wake::WatchEnded(error);
@@ -80,7 +83,7 @@ impl ManifestWatch {
             return std::future::pending().await;
         };
         match stream.next().await {
-            Some(Ok(WatchHint { removed })) => Wake::Hint(removed),
+            Some(Ok(hint)) => Wake::Hint(hint),
             Some(Err(error)) => Wake::WatchEnded(Some(error)),
             None => Wake::WatchEnded(None),
         }
@@ -102,8 +105,8 @@ impl ManifestWatch {
                 break;
             };
             match item {
-                Some(Ok(WatchHint { removed })) => {
-                    self.is_behind = true;
+                Some(Ok(WatchHint { removed, touched })) => {
+                    self.touched.add(touched);
                     all.extend(removed);
                 }
                 Some(Err(error)) => self.end = Some(Some(error)),
@@ -132,7 +135,7 @@ impl ManifestWatch {
     pub(super) fn renew(&mut self, stream: WatchStream, now: Moment) {
         self.stream = Some(stream);
         self.stands = false;
-        self.is_behind = false;
+        self.touched = Touched::nothing();
         self.end = None;
         self.retry_at = None;
         self.paused_until = now;
@@ -142,7 +145,7 @@ impl ManifestWatch {
     pub(super) fn ended(&mut self, now: Moment, is_missing: bool) {
         self.stream = None;
         self.stands = false;
-        self.is_behind = false;
+        self.touched = Touched::nothing();
         self.end = None;
         if is_missing {
             self.retry_delay = FIRST_RETRY;

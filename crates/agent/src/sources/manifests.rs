@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use rubelet_config::FeatureGates;
 use rubelet_manifest::read_file;
 use rubelet_model::explanation::ManifestExplanation;
-use rubelet_model::pod::PodName;
+use rubelet_model::pod::{name_of, namespace_of};
 use rubelet_ports::Moment;
 use sha2::{Digest as _, Sha256};
 
@@ -173,6 +173,18 @@ impl Manifests {
         }
     }
 
+    /// A file that is there and was not touched since it was observed. Whether it need not be read again: its content is known, and nobody is
+    /// in the middle of writing it.
+    pub(super) fn keep(&mut self, path: &Path) -> bool {
+        let known = self.files.get_mut(path);
+        let at_rest = known.filter(|file| file.digest.is_some() && file.written_since.is_none());
+        let Some(file) = at_rest.filter(|file| file.missing_since.is_none()) else {
+            return false;
+        };
+        file.is_present = true;
+        true
+    }
+
     /// The file was taken away. What is at its path now, if anything, is another one. The answer is the UID of its pod.
     pub(super) fn taken_away(&mut self, path: &Path) -> Option<String> {
         let file = self.files.remove(path)?;
@@ -222,13 +234,15 @@ impl Manifests {
                 }
             }
         }
-        let mut pods = Vec::new();
+        let is_newcomer = |file: &Manifest| file.good.is_some() && now < file.good_since.plus(SETTLE);
+        let has_newcomers = self.files.values().any(is_newcomer);
+        let eldest = has_newcomers.then(|| self.eldest_of_names());
+        let mut pods = Vec::with_capacity(self.files.len());
         for file in self.files.values() {
             let Some(pod) = &file.good else { continue };
-            let settled = file.good_since.plus(SETTLE);
-            let is_double = now < settled && self.is_name_of_older(file);
-            if is_double {
-                put_off(settled);
+            let eldest = eldest.as_ref().and_then(|eldest| eldest.get(&name(pod)));
+            if is_newcomer(file) && eldest.is_some_and(|since| *since < file.good_since) {
+                put_off(file.good_since.plus(SETTLE));
             } else {
                 pods.push(Arc::clone(pod));
             }
@@ -252,14 +266,19 @@ impl Manifests {
 
     /// Of two files with one pod's name only the first counts; the other one's author hears of it.
     fn tell_doubles(&mut self, now: Moment) -> Vec<ManifestExplanation> {
-        let mut unused = Vec::new();
-        let mut names: BTreeMap<PodName, PathBuf> = BTreeMap::new();
-        for (path, file) in &mut self.files {
+        let mut names: BTreeMap<(&str, &str), &PathBuf> = BTreeMap::new();
+        let mut doubles: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+        for (path, file) in &self.files {
             let Some(pod) = &file.good else { continue };
-            let name = PodName::of(pod);
-            let Some(first) = names.get(&name) else {
-                names.insert(name, path.clone());
-                file.is_double_told = false;
+            match names.get(&name(pod)) {
+                Some(first) => drop(doubles.insert(path.clone(), PathBuf::clone(first))),
+                None => drop(names.insert(name(pod), path)),
+            }
+        }
+        let mut unused = Vec::new();
+        for (path, file) in &mut self.files {
+            let Some(first) = doubles.get(path) else {
+                file.is_double_told &= file.good.is_none();
                 continue;
             };
             if now < file.good_since.plus(SETTLE) {
@@ -281,17 +300,21 @@ impl Manifests {
         unused
     }
 
-    /// Whether another file has had a pod of the same name for longer: tools that write a new file beside the old one and
-    /// then rename it have both for an instant.
-    fn is_name_of_older(&self, newcomer: &Manifest) -> bool {
-        self.files.values().any(|file| {
-            file.good_since < newcomer.good_since
-                && match (&file.good, &newcomer.good) {
-                    (Some(a), Some(b)) => PodName::of(a) == PodName::of(b),
-                    _ => false,
-                }
-        })
+    /// Since when there has been a pod of each name. Tools that write a new file beside the old one and then rename it have both for an
+    /// instant.
+    fn eldest_of_names(&self) -> BTreeMap<(&str, &str), Moment> {
+        let mut eldest = BTreeMap::new();
+        for file in self.files.values() {
+            let Some(pod) = &file.good else { continue };
+            let since = eldest.entry(name(pod)).or_insert(file.good_since);
+            *since = file.good_since.min(*since);
+        }
+        eldest
     }
+}
+
+fn name(pod: &Pod) -> (&str, &str) {
+    (namespace_of(pod), name_of(pod))
 }
 
 impl Manifest {

@@ -432,6 +432,86 @@ struct Deaf {
     fails: std::sync::atomic::AtomicBool,
 }
 
+/// Files that remember which of them were read.
+#[derive(Default)]
+struct Remembering {
+    files: HostFiles,
+    read: std::sync::Mutex<Vec<String>>,
+}
+
+impl Remembering {
+    fn take(&self) -> Vec<String> {
+        let mut read = std::mem::take(&mut *self.read.lock().unwrap());
+        read.sort();
+        read.dedup();
+        read
+    }
+}
+
+#[async_trait]
+impl FileReader for Remembering {
+    async fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        self.read.lock().unwrap().push(name.to_owned());
+        self.files.read(path, limit_bytes).await
+    }
+
+    async fn read_within(
+        &self,
+        directory: &Path,
+        path: &Path,
+        limit_bytes: u64,
+    ) -> Result<Vec<u8>, FileError> {
+        self.files.read_within(directory, path, limit_bytes).await
+    }
+
+    async fn read_end(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
+        self.files.read_end(path, limit_bytes).await
+    }
+
+    async fn list(&self, directory: &Path) -> Result<Vec<DirectoryEntry>, FileError> {
+        self.files.list(directory).await
+    }
+
+    async fn kind(&self, path: &Path) -> Result<FileKind, FileError> {
+        self.files.kind(path).await
+    }
+
+    fn watch(&self, path: &Path) -> WatchStream {
+        self.files.watch(path)
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_one_manifest_reads_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["a", "b", "c"] {
+        fs::write(at(&format!("{name}.yaml")), manifest(name, "i")).unwrap();
+    }
+    let files = Arc::new(Remembering::default());
+    let mut scene = Scene::start(&settings(dir.path()), Arc::clone(&files) as Arc<dyn FileReader>);
+    scene.until(&["a-node i", "b-node i", "c-node i"]).await;
+    assert_eq!(files.take(), ["a.yaml", "b.yaml", "c.yaml"]);
+    fs::write(at("b.yaml"), manifest("b", "j")).unwrap();
+    scene.until(&["a-node i", "b-node j", "c-node i"]).await;
+    assert_eq!(files.take(), ["b.yaml"]);
+    fs::remove_file(at("c.yaml")).unwrap();
+    scene.until(&["a-node i", "b-node j"]).await;
+    assert!(files.take().is_empty(), "the list shows what is gone");
+    // What a link leads to changes without a hint: any hint is a reason to read it.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().join("d");
+    fs::write(&target, manifest("d", "i")).unwrap();
+    symlink(&target, at("d.yaml")).unwrap();
+    scene.until(&["a-node i", "b-node j", "d-node i"]).await;
+    files.take();
+    fs::write(&target, manifest("d", "j")).unwrap();
+    fs::write(at("a.yaml"), manifest("a", "j")).unwrap();
+    scene.until(&["a-node j", "b-node j", "d-node j"]).await;
+    assert!(!files.take().contains(&"b.yaml".to_owned()));
+}
+
 #[async_trait]
 impl FileReader for Deaf {
     async fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {

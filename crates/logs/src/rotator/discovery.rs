@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use rubelet_ports::{Touched, WatchHint};
+
 /// Containers whose log path is requested at a time.
 const MAX_REQUESTS: usize = 4;
 const LOG_SUFFIX: &str = ".log";
@@ -38,8 +40,29 @@ impl Discovery {
         std::mem::take(&mut self.list_again)
     }
 
-    pub(super) fn links_changed(&mut self) {
-        self.are_links_stale = true;
+    /// Takes a hint about the links. What it names need not be searched for among all of them.
+    pub(super) fn links_changed(&mut self, hint: &WatchHint, is_tracked: impl Fn(&str) -> bool) {
+        let names = match &hint.touched {
+            Touched::Names(names) if self.have_links_been_read && !self.are_links_stale => names,
+            Touched::Names(_) | Touched::Anything => {
+                self.are_links_stale = true;
+                return;
+            }
+        };
+        let is_there = |name: &&String| hint.removed.iter().all(|removal| removal.name != **name);
+        for id in names
+            .iter()
+            .filter(is_there)
+            .filter_map(|name| container_of(name))
+        {
+            self.want_unknown(id, &is_tracked);
+        }
+    }
+
+    fn want_unknown(&mut self, id: &str, is_tracked: impl Fn(&str) -> bool) {
+        if !self.passed_over.contains(id) && !is_tracked(id) {
+            self.want_path(id.to_owned());
+        }
     }
 
     /// Whether the links have to be read.
@@ -55,20 +78,14 @@ impl Discovery {
     /// ended long ago, and one list shows all that run.
     pub(super) fn end_reading_links(&mut self, names: &[String], is_tracked: impl Fn(&str) -> bool) -> bool {
         self.is_reading_links = false;
-        let ids: BTreeSet<&str> = names
-            .iter()
-            .filter_map(|name| name.strip_suffix(LOG_SUFFIX)?.rsplit_once('-'))
-            .map(|(_, id)| id)
-            .collect();
+        let ids: BTreeSet<&str> = names.iter().filter_map(|name| container_of(name)).collect();
         if !std::mem::replace(&mut self.have_links_been_read, true) {
             self.passed_over = ids.into_iter().map(str::to_owned).collect();
             return true;
         }
         self.passed_over.retain(|id| ids.contains(id.as_str()));
         for id in ids {
-            if !self.passed_over.contains(id) && !is_tracked(id) {
-                self.want_path(id.to_owned());
-            }
+            self.want_unknown(id, &is_tracked);
         }
         false
     }
@@ -102,4 +119,10 @@ impl Discovery {
             self.passed_over.insert(id.to_owned());
         }
     }
+}
+
+/// The container whose log a link of this name leads to.
+fn container_of(link: &str) -> Option<&str> {
+    let (_, id) = link.strip_suffix(LOG_SUFFIX)?.rsplit_once('-')?;
+    Some(id)
 }

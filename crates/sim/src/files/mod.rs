@@ -13,8 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream;
 use rubelet_ports::{
-    Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Removal, WatchHint,
-    WatchStream,
+    Clock, DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Removal, Touched,
+    WatchHint, WatchStream,
 };
 use tokio::sync::mpsc;
 
@@ -192,8 +192,12 @@ impl SimFiles {
                 name: name.to_owned(),
                 renamed_to: None,
             });
+            let touched = name
+                .filter(|_| is_in_folder)
+                .map(|name| BTreeSet::from([name.to_owned()]));
             let hint = WatchHint {
                 removed: removed.into_iter().collect(),
+                touched: touched.map_or(Touched::Anything, Touched::Names),
             };
             let (is_lost, delay) = self.inner.dice.with(|dice| {
                 (

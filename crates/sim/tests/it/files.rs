@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use rubelet_ports::{FileErrorKind, FileReader, FileWriter, Removal, WatchHint};
+use rubelet_ports::{FileErrorKind, FileReader, FileWriter, Removal, Touched, WatchHint};
 use rubelet_sim::dice::SharedDice;
 use rubelet_sim::executor::{Executor, Group, Step};
 use rubelet_sim::files::{FileFaults, SimFiles};
@@ -42,7 +42,12 @@ fn a_watch_hints_when_it_stands_and_after_each_change() {
     assert_eq!(watch.next().now_or_never(), None);
     files.place(Path::new("/m/a"), b"x");
     settle(&executor);
-    assert_eq!(watch.next().now_or_never(), nothing_removed);
+    let touched = || Touched::Names(["a".to_owned()].into());
+    let written = WatchHint {
+        removed: Vec::new(),
+        touched: touched(),
+    };
+    assert_eq!(watch.next().now_or_never(), Some(Some(Ok(written))));
     files.take_away(Path::new("/m/a"));
     settle(&executor);
     let removal = Removal {
@@ -51,6 +56,7 @@ fn a_watch_hints_when_it_stands_and_after_each_change() {
     };
     let removed = WatchHint {
         removed: vec![removal],
+        touched: touched(),
     };
     assert_eq!(watch.next().now_or_never(), Some(Some(Ok(removed))));
     let mut missing = files.watch(Path::new("/none"));
