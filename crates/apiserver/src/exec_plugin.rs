@@ -10,11 +10,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use k8s_openapi::jiff::Timestamp;
-use kube_client::config::{Cluster, ExecConfig, ExecInteractiveMode};
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::process::Command;
+
+use crate::kubeconfig::{Cluster, ExecConfig};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -76,13 +77,9 @@ impl ExecPlugin {
             let problem = format!("{api_version:?} is none of {}", API_VERSIONS.join(", "));
             return Err(("apiVersion", problem));
         }
-        if config.interactive_mode == Some(ExecInteractiveMode::Always) {
+        if config.interactive_mode.as_deref() == Some("Always") {
             return Err(("interactiveMode", "a node has no terminal".to_owned()));
         }
-        let environment = config.env.iter().flatten().filter_map(|variable| {
-            let name = variable.get("name")?.clone();
-            Some((name, variable.get("value").cloned().unwrap_or_default()))
-        });
         let mut spec = json!({"interactive": false});
         if config.provide_cluster_info {
             spec["cluster"] = cluster_info(cluster, server);
@@ -90,8 +87,8 @@ impl ExecPlugin {
         let input = json!({"apiVersion": api_version, "kind": "ExecCredential", "spec": spec});
         Ok(Self {
             command,
-            arguments: config.args.clone().unwrap_or_default(),
-            environment: environment.collect(),
+            arguments: config.args.clone(),
+            environment: config.env.clone(),
             api_version,
             input: input.to_string(),
             install_hint: config.install_hint.clone(),
@@ -203,7 +200,6 @@ fn cluster_info(cluster: &Cluster, server: &Uri) -> Value {
     let extension = cluster
         .extensions
         .iter()
-        .flatten()
         .find(|extension| extension.name == EXTENSION);
     set("config", extension.map(|extension| extension.extension.clone()));
     info
@@ -219,7 +215,7 @@ mod tests {
         let config = ExecConfig {
             api_version: Some(API_VERSIONS[0].to_owned()),
             command: Some("/bin/sh".to_owned()),
-            args: Some(vec!["-c".to_owned(), script.to_owned()]),
+            args: vec!["-c".to_owned(), script.to_owned()],
             provide_cluster_info: true,
             ..ExecConfig::default()
         };

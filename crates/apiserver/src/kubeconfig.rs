@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::{HeaderMap, Uri};
-use kube_client::config::{Kubeconfig, KubeconfigError};
+use rubelet_model::document::{self, Limits, SyntaxError};
 use rubelet_proxy::Proxy;
 use secrecy::SecretString;
 use serde_json::json;
@@ -16,8 +16,18 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::exec_plugin::ExecPlugin;
 
 mod chosen;
+mod content;
+mod place;
 
 use chosen::Chosen;
+use content::Kubeconfig;
+pub(crate) use content::{Cluster, ExecConfig};
+
+/// Certificates of authorities stand in it, too.
+const LIMITS: Limits = Limits {
+    max_bytes: 10 << 20,
+    max_nodes: 1_000_000,
+};
 
 /// Why the API server cannot even be tried.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -131,15 +141,17 @@ impl Access {
 pub fn kubeconfig_for_certificate(bootstrap: &Path, certificate: &Path) -> Result<String, ConnectError> {
     let file = read(bootstrap)?;
     let chosen = Chosen::of(bootstrap, &file)?;
-    let mut cluster = serde_json::to_value(&chosen.cluster).map_err(|error| ConnectError::File {
-        path: bootstrap.to_owned(),
-        problem: error.to_string(),
-    })?;
+    let mut cluster = chosen.cluster.written.clone();
     if let Some(fields) = cluster.as_object_mut() {
         fields.remove("extensions");
+        fields.retain(|_, value| !value.is_null());
         // Upstream leaves the data out when there is a file, though the data would win.
-        if fields.contains_key("certificate-authority-data") {
-            fields.remove("certificate-authority");
+        fields.remove("certificate-authority");
+        if let (None, Some(path)) = (
+            &chosen.cluster.certificate_authority_data,
+            &chosen.cluster.certificate_authority,
+        ) {
+            fields.insert("certificate-authority".to_owned(), path.as_str().into());
         }
     }
     let certificate = certificate.display().to_string();
@@ -157,10 +169,7 @@ pub fn kubeconfig_for_certificate(bootstrap: &Path, certificate: &Path) -> Resul
         }],
         "current-context": "default-context",
     });
-    serde_saphyr::to_string(&config).map_err(|error| ConnectError::File {
-        path: bootstrap.to_owned(),
-        problem: error.to_string(),
-    })
+    Ok(document::yaml_text(&config))
 }
 
 /// A certificate and its key.
@@ -178,29 +187,36 @@ pub fn inline_certificate(kubeconfig: &Path) -> Result<Option<PemPair>, ConnectE
     }))
 }
 
-/// Paths in it are relative to the file; kube-rs makes them absolute.
+/// Paths in it are relative to the file. Of several documents the first one counts, as for upstream.
 fn read(path: &Path) -> Result<Kubeconfig, ConnectError> {
-    Kubeconfig::read_from(path).map_err(|error| {
-        let problem = match &error {
-            KubeconfigError::ReadConfig(source, _) => source.to_string(),
-            // The message of the parser may quote a token.
-            KubeconfigError::Parse(source) => source.location().map_or_else(
-                || "it is no kubeconfig".to_owned(),
-                |at| {
-                    format!(
-                        "it is no kubeconfig: not understood at line {}, column {}",
-                        at.line(),
-                        at.column()
-                    )
-                },
-            ),
-            _ => error.to_string(),
-        };
-        ConnectError::File {
+    let failed = |problem: String| ConnectError::File {
+        path: path.to_owned(),
+        problem,
+    };
+    let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let document = document::read(&text, LIMITS).map_err(|error| failed(not_understood(&error)))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Kubeconfig::read(&document.root, folder).map_err(|(field, problem)| {
+        if field.is_empty() {
+            return failed(format!("it is no kubeconfig: it {problem}"));
+        }
+        ConnectError::Field {
             path: path.to_owned(),
+            field,
             problem,
         }
     })
+}
+
+/// The message of the parser may quote a token.
+fn not_understood(error: &SyntaxError) -> String {
+    match error {
+        SyntaxError::YamlText { line, column, .. } => {
+            format!("it is no kubeconfig: not understood at line {line}, column {column}")
+        }
+        SyntaxError::Yaml(_) => "it is no kubeconfig: not valid YAML".to_owned(),
+        other => format!("it is no kubeconfig: {other}"),
+    }
 }
 
 #[cfg(test)]

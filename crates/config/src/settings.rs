@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use rubelet_model::document;
 use serde_json::Value;
 
 use crate::flags::KubeletFlags;
@@ -109,8 +110,6 @@ impl Settings {
     /// The same as YAML, for the log.
     #[must_use]
     pub fn effective_yaml(&self) -> String {
-        let json = self.configz_json();
-        // JSON is YAML, should the writer ever refuse a plain tree of strings, numbers and lists.
-        serde_saphyr::to_string(&json).unwrap_or_else(|_| json.to_string())
+        document::yaml_text(&self.configz_json())
     }
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use kube_client::config::{AuthInfo, Cluster, Context, Kubeconfig};
 use rubelet_model::address::split_host_port;
 use rubelet_proxy::{Proxy, ProxyError};
 use secrecy::ExposeSecret;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::content::{Cluster, Context, Kubeconfig, User};
 use super::{CertificateSource, ConnectError, Login, Text, Trust};
 use crate::exec_plugin::ExecPlugin;
 
@@ -21,7 +21,7 @@ pub(super) struct Chosen<'a> {
     cluster_name: &'a str,
     pub(super) cluster: Cluster,
     user_name: &'a str,
-    user: AuthInfo,
+    user: User,
 }
 
 impl<'a> Chosen<'a> {
@@ -40,13 +40,13 @@ impl<'a> Chosen<'a> {
             .contexts
             .iter()
             .find(|named| named.name == current)
-            .and_then(|named| named.context.as_ref())
+            .and_then(|named| named.value.as_ref())
             .ok_or_else(|| bad("current-context", format!("there is no context {current:?}")))?;
         let cluster = file
             .clusters
             .iter()
             .find(|named| named.name == context.cluster)
-            .and_then(|named| named.cluster.clone())
+            .and_then(|named| named.value.clone())
             .ok_or_else(|| {
                 let problem = format!("there is no cluster {:?}", context.cluster);
                 bad(&format!("contexts[{current}].context.cluster"), problem)
@@ -58,11 +58,11 @@ impl<'a> Chosen<'a> {
             .filter(|name| !name.is_empty())
             .ok_or_else(|| bad(&user_field, "is not set".to_owned()))?;
         let user = file
-            .auth_infos
+            .users
             .iter()
             .find(|named| named.name == user_name)
             .ok_or_else(|| bad(&user_field, format!("there is no user {user_name:?}")))?
-            .auth_info
+            .value
             .clone();
         Ok(Self {
             path,
@@ -217,7 +217,7 @@ impl<'a> Chosen<'a> {
 
     pub(super) fn login(&self, server: &Uri) -> Result<Login, ConnectError> {
         let user = &self.user;
-        if user.auth_provider.is_some() {
+        if user.has_auth_provider {
             return Err(self.bad(
                 self.user_field("auth-provider"),
                 "is not supported; use exec, a token or a client certificate",
@@ -280,10 +280,10 @@ impl<'a> Chosen<'a> {
         if let Some(uid) = present(user.impersonate_uid.as_deref()) {
             add("as-uid", "Impersonate-Uid", uid)?;
         }
-        for group in user.impersonate_groups.iter().flatten() {
+        for group in &user.impersonate_groups {
             add("as-groups", "Impersonate-Group", group)?;
         }
-        for (key, values) in user.impersonate_user_extra.iter().flatten() {
+        for (key, values) in &user.impersonate_user_extra {
             for value in values {
                 add("as-user-extra", &format!("Impersonate-Extra-{key}"), value)?;
             }

@@ -180,9 +180,72 @@ fn a_file_that_cannot_be_read_is_named_without_its_content() {
         text.contains("/nonexistent/kubelet.conf") && text.contains("No such file"),
         "{text}"
     );
-    let error = read_text("users: hunter2\n").1.err().unwrap().to_string();
-    assert!(error.contains("not understood at line 1"), "{error}");
-    assert!(!error.contains("hunter2"), "{error}");
+    let check = |text: &str, expected: &str| {
+        let error = read_text(text).1.err().unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    };
+    check("users: [hunter2\n", "not understood at line 1, column 8");
+    check("users: *hunter2\n", "not understood at line 1");
+    check("? [hunter2]\n: a\n", "it is no kubeconfig: not valid YAML");
+    check("{\"users\": hunter2}", "it is no kubeconfig: not valid JSON");
+    check(
+        "hunter2\n",
+        "it is no kubeconfig: it is a string where an object is needed",
+    );
+    check("", "the file is empty");
+}
+
+#[test]
+fn values_that_do_not_fit_are_named_by_place_and_kind() {
+    let check = |from: &str, to: &str, expected: &str| {
+        let error = with(from, to).err().expect("it is wrong").to_string();
+        assert!(error.ends_with(expected), "{error}");
+    };
+    check(
+        "token: hunter2",
+        "token: 12345",
+        ": users[u].user.token: is a number where a string is needed",
+    );
+    check(
+        "{token: hunter2}",
+        "[hunter2]",
+        ": users[u].user: is a list where an object is needed",
+    );
+    check(
+        "token: hunter2",
+        "as-groups: [a, {b: c}]",
+        ": users[u].user.as-groups[1]: is an object where a string is needed",
+    );
+    check(
+        "Q0E=",
+        "Q0E=, insecure-skip-tls-verify: 'true'",
+        ": clusters[c].cluster.insecure-skip-tls-verify: is a string where a boolean is needed",
+    );
+    check(
+        "name: elsewhere",
+        "name: [a]",
+        ": contexts[1].name: is a list where a string is needed",
+    );
+    check(
+        "token: hunter2",
+        "exec: {command: x, interactiveMode: Sometimes}",
+        ": users[u].user.exec.interactiveMode: is none of Never, IfAvailable, Always",
+    );
+}
+
+#[test]
+fn what_is_null_is_not_set() {
+    let access = with(
+        "token: hunter2",
+        "token: hunter2, as: null, as-groups: null, exec: null, tokenFile: ''",
+    )
+    .unwrap();
+    assert!(matches!(access.login, Login::Token(_)));
+    assert!(access.impersonation.is_empty());
+    // Of several documents the first one counts.
+    let text = format!("{GOOD}---\ncurrent-context: elsewhere\n");
+    assert_eq!(read_text(&text).1.unwrap().server, "https://api.example:6443");
 }
 
 #[test]

@@ -12,8 +12,10 @@ use serde_json::Number;
 
 pub mod node;
 mod yaml_scalar;
+mod yaml_text;
 
 pub use node::Node;
+pub use yaml_text::yaml_text;
 
 const MAX_NESTING: usize = 64;
 /// How deep values may nest after aliases were unfolded. This is the limit of JSON, too: readers go down by recursion.
@@ -47,6 +49,12 @@ pub enum SyntaxError {
     NotText,
     #[error("not valid JSON: {0}")]
     Json(String),
+    #[error("not valid YAML: {problem}")]
+    YamlText {
+        problem: String,
+        line: usize,
+        column: usize,
+    },
     #[error("not valid YAML: {0}")]
     Yaml(String),
     #[error("the document unfolds to more than {0} values")]
@@ -126,7 +134,11 @@ fn read_yaml(text: &str, max_nodes: usize) -> Result<Document, SyntaxError> {
 }
 
 fn syntax_error(error: &ScanError) -> SyntaxError {
-    SyntaxError::Yaml(error.to_string())
+    SyntaxError::YamlText {
+        problem: error.to_string(),
+        line: error.marker().line(),
+        column: error.marker().col() + 1,
+    }
 }
 
 struct Composer<'input> {
