@@ -22,15 +22,13 @@
 //! Where the server can, a set is listed by the watch itself ("streaming list"): one request instead of two, and none that
 //! waits for the rate limit.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use hyper::body::Incoming;
-use k8s_openapi::Metadata;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use rubelet_ports::api::{ApiError, ApiErrorKind, Change, Changes};
-use serde::de::DeserializeOwned;
+use rubelet_ports::api::{ApiError, ApiErrorKind, Changes};
 use tokio::time::Instant;
 
 use crate::call::{Core, too_late};
@@ -38,11 +36,14 @@ use crate::failure::leaves_connection_alone;
 use crate::watch_lines::{LineError, WatchLines};
 use crate::watch_pool::Seat;
 
+mod kind;
 mod pace;
 mod replica;
 mod requests;
 mod wire;
 
+pub(crate) use kind::Object;
+use kind::{AnyChange, Item, Kind};
 use replica::{Event, Objects, Replica};
 use requests::History;
 use wire::Page;
@@ -74,16 +75,8 @@ pub(crate) struct Followed {
     pub(crate) keeps_unreadable: bool,
 }
 
-/// What can be followed.
-pub(crate) trait Object:
-    Clone + DeserializeOwned + Metadata<Ty = ObjectMeta> + Send + Sync + 'static
-{
-}
-
-impl<T: Clone + DeserializeOwned + Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Object for T {}
-
 pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes<T> {
-    let follower = Follower::<T> {
+    let follower = Follower {
         core: Arc::clone(core),
         is_streamed: followed.is_streamed,
         followed,
@@ -92,27 +85,28 @@ pub(crate) fn follow<T: Object>(core: &Arc<Core>, followed: Followed) -> Changes
         failures: 0,
         is_broken: false,
         is_absence_delivered: false,
-        replica: Replica::empty(),
+        replica: Replica::empty(Kind::of::<T>()),
     };
-    Box::pin(stream::unfold(follower, |mut follower| async move {
+    let changes = stream::unfold(follower, |mut follower| async move {
         let change = follower.next().await;
         Some((change, follower))
-    }))
+    });
+    Box::pin(changes.filter_map(|change| ready(change.typed())))
 }
 
-struct Follower<T> {
+struct Follower {
     core: Arc<Core>,
     followed: Followed,
     /// Which of the paths the server has.
     path: usize,
     state: State,
     failures: u32,
-    /// The last change that was delivered is [`Change::Broken`].
+    /// The last change that was delivered is [`AnyChange::Broken`].
     is_broken: bool,
     is_absence_delivered: bool,
     /// The next list is tried as a stream.
     is_streamed: bool,
-    replica: Replica<T>,
+    replica: Replica,
 }
 
 enum State {
@@ -146,8 +140,8 @@ enum StreamError {
     Failed(ApiError),
 }
 
-impl<T: Object> Follower<T> {
-    async fn next(&mut self) -> Change<T> {
+impl Follower {
+    async fn next(&mut self) -> AnyChange {
         loop {
             // While it is taken the state is one from which going on is right, should this panic.
             match std::mem::replace(&mut self.state, State::List) {
@@ -170,7 +164,7 @@ impl<T: Object> Follower<T> {
                         if std::mem::take(&mut self.is_broken) {
                             // Should the server have dropped the version, the list is not delayed by the outage's failures.
                             self.failures = 0;
-                            return Change::Resumed;
+                            return AnyChange::Resumed;
                         }
                     }
                     Err(error) if error.kind == ApiErrorKind::Gone => self.start_over(),
@@ -212,20 +206,20 @@ impl<T: Object> Follower<T> {
         }
     }
 
-    async fn list(&mut self) -> Option<Change<T>> {
+    async fn list(&mut self) -> Option<AnyChange> {
         let change = self.list_once().await;
-        if matches!(change, Some(Change::All(_))) {
+        if matches!(change, Some(AnyChange::All(_))) {
             self.is_broken = false;
         }
         change
     }
 
-    async fn list_once(&mut self) -> Option<Change<T>> {
+    async fn list_once(&mut self) -> Option<AnyChange> {
         if self.is_streamed && self.core.has_streams() {
             match self.list_by_watch().await {
                 Ok(watch) => {
                     self.state = State::Watching(Box::new(watch));
-                    return Some(Change::All(self.replica.objects()));
+                    return Some(AnyChange::All(self.replica.objects()));
                 }
                 Err(StreamError::Failed(error)) => return Some(self.list_failed(error)),
                 Err(StreamError::Unsupported) => {}
@@ -244,7 +238,7 @@ impl<T: Object> Follower<T> {
             Ok(objects) => {
                 self.is_absence_delivered = false;
                 self.state = State::Open;
-                Some(Change::All(objects))
+                Some(AnyChange::All(objects))
             }
             Err(error) if error.kind == ApiErrorKind::NotFound && self.followed.may_be_unserved => {
                 self.replica.clear();
@@ -254,13 +248,13 @@ impl<T: Object> Follower<T> {
                     ends_with_outage: false,
                 });
                 let is_news = !std::mem::replace(&mut self.is_absence_delivered, true);
-                is_news.then(|| Change::All(Vec::new()))
+                is_news.then(|| AnyChange::All(Vec::new()))
             }
             Err(error) => Some(self.list_failed(error)),
         }
     }
 
-    fn list_failed(&mut self, error: ApiError) -> Change<T> {
+    fn list_failed(&mut self, error: ApiError) -> AnyChange {
         if matches!(self.replica.history, History::At(_)) {
             // The version may be one that this server never had, after a restore of its database.
             self.replica.history = History::Lost;
@@ -268,7 +262,7 @@ impl<T: Object> Follower<T> {
         self.broken(error, true)
     }
 
-    async fn list_at(&mut self, path: usize) -> Result<Vec<Arc<T>>, ApiError> {
+    async fn list_at(&mut self, path: usize) -> Result<Vec<Item>, ApiError> {
         let operation = format!("list {}", self.followed.what);
         let mut objects = Vec::new();
         let mut next_page: Option<String> = None;
@@ -286,7 +280,7 @@ impl<T: Object> Follower<T> {
                         self.replica.history = History::Lost;
                     }
                 })?;
-            let page = Page::read(&body, T::KIND)
+            let page = Page::read(&body, self.replica.kind.name)
                 .map_err(|message| ApiError::new(operation.clone(), ApiErrorKind::Malformed, message))?;
             for item in page.items.unwrap_or_default() {
                 objects.extend(self.replica.read(&self.followed, path, &item));
@@ -326,7 +320,7 @@ impl<T: Object> Follower<T> {
         })
     }
 
-    async fn watch(&mut self, watch: &mut Watch) -> Event<T> {
+    async fn watch(&mut self, watch: &mut Watch) -> Event {
         let line = match tokio::time::timeout_at(watch.ends_at, watch.lines.next()).await {
             Ok(Ok(Some(line))) => line,
             Ok(Ok(None)) => return Event::Ended,
@@ -381,9 +375,10 @@ impl<T: Object> Follower<T> {
                 return Err(StreamError::Unsupported);
             };
             match event {
-                Event::Changed(Change::Applied(object)) => listed.put(&object),
-                Event::Changed(Change::Deleted(object)) => listed.remove(&object),
-                Event::Changed(Change::All(_) | Change::Broken(_) | Change::Resumed) | Event::Nothing => {}
+                Event::Changed(AnyChange::Applied(object)) => listed.put(&object),
+                Event::Changed(AnyChange::Deleted(object)) => listed.remove(object.as_ref()),
+                Event::Changed(AnyChange::All(_) | AnyChange::Broken(_) | AnyChange::Resumed)
+                | Event::Nothing => {}
                 Event::Listed(version) => {
                     self.replica.replace(listed, version);
                     watch.has_delivered = true;
@@ -405,7 +400,7 @@ impl<T: Object> Follower<T> {
     }
 
     /// The next event; `None` when none comes in time.
-    async fn initial_event(&mut self, watch: &mut Watch) -> Result<Option<Event<T>>, StreamError> {
+    async fn initial_event(&mut self, watch: &mut Watch) -> Result<Option<Event>, StreamError> {
         let limit = self.core.calls.timeout;
         match tokio::time::timeout(limit, watch.lines.next()).await {
             Ok(Ok(Some(line))) => Ok(Some(self.replica.apply(&self.followed, self.path, &line))),
@@ -450,11 +445,11 @@ impl<T: Object> Follower<T> {
         self.state = if is_first { State::List } else { pause };
     }
 
-    fn broken(&mut self, error: ApiError, is_for_list: bool) -> Change<T> {
+    fn broken(&mut self, error: ApiError, is_for_list: bool) -> AnyChange {
         self.is_absence_delivered = false;
         self.is_broken = true;
         self.state = self.pause(is_for_list, Some(&error));
-        Change::Broken(error)
+        AnyChange::Broken(error)
     }
 
     fn pause(&mut self, is_for_list: bool, error: Option<&ApiError>) -> State {

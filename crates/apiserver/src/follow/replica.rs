@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use rubelet_ports::api::{ApiErrorKind, Change};
+use rubelet_ports::api::ApiErrorKind;
 use serde_json::value::RawValue;
 
+use super::Followed;
+use super::kind::{AnyChange, AnyObject, Item, Kind};
 use super::requests::History;
 use super::wire::Line;
-use super::{Followed, Object};
 use crate::decode;
 use crate::failure::{describe_decode_error, from_watch_error};
 
@@ -22,8 +23,8 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// So many objects that cannot be decoded are named in the log.
 const MAX_NAMED: usize = 64;
 
-pub(super) enum Event<T> {
-    Changed(Change<T>),
+pub(super) enum Event {
+    Changed(AnyChange),
     /// Everything before this is the whole set at this version.
     Listed(String),
     Nothing,
@@ -35,20 +36,20 @@ pub(super) enum Event<T> {
 type Key = (String, String, String);
 
 /// Objects by their key.
-pub(super) struct Objects<T>(BTreeMap<Key, Arc<T>>);
+pub(super) struct Objects(BTreeMap<Key, Item>);
 
-impl<T: Object> Objects<T> {
-    pub(super) fn new(objects: &[Arc<T>]) -> Self {
-        let one = |object: &Arc<T>| (key(object.metadata()), Arc::clone(object));
+impl Objects {
+    pub(super) fn new(objects: &[Item]) -> Self {
+        let one = |object: &Item| (key(object.object_metadata()), Arc::clone(object));
         Self(objects.iter().map(one).collect())
     }
 
-    pub(super) fn put(&mut self, object: &Arc<T>) {
-        self.0.insert(key(object.metadata()), Arc::clone(object));
+    pub(super) fn put(&mut self, object: &Item) {
+        self.0.insert(key(object.object_metadata()), Arc::clone(object));
     }
 
-    pub(super) fn remove(&mut self, object: &T) {
-        self.0.remove(&key(object.metadata()));
+    pub(super) fn remove(&mut self, object: &dyn AnyObject) {
+        self.0.remove(&key(object.object_metadata()));
     }
 }
 
@@ -61,28 +62,30 @@ fn key(metadata: &ObjectMeta) -> Key {
     )
 }
 
-pub(super) struct Replica<T> {
+pub(super) struct Replica {
+    pub(super) kind: Kind,
     pub(super) history: History,
-    objects: Objects<T>,
+    objects: Objects,
     /// Objects that cannot be decoded and have been named in the log.
     named: BTreeSet<String>,
 }
 
-impl<T: Object> Replica<T> {
-    pub(super) fn empty() -> Self {
+impl Replica {
+    pub(super) fn empty(kind: Kind) -> Self {
         Self {
+            kind,
             history: History::Unknown,
             objects: Objects::new(&[]),
             named: BTreeSet::new(),
         }
     }
 
-    pub(super) fn objects(&self) -> Vec<Arc<T>> {
+    pub(super) fn objects(&self) -> Vec<Item> {
         self.objects.0.values().map(Arc::clone).collect()
     }
 
     /// Becomes the whole set at a version.
-    pub(super) fn replace(&mut self, objects: Objects<T>, version: String) {
+    pub(super) fn replace(&mut self, objects: Objects, version: String) {
         self.objects = objects;
         self.history = History::At(version);
     }
@@ -93,7 +96,7 @@ impl<T: Object> Replica<T> {
     }
 
     /// Reads and applies one line of a watch. `path` is the index of the path that the watch was opened at.
-    pub(super) fn apply(&mut self, followed: &Followed, path: usize, line: &[u8]) -> Event<T> {
+    pub(super) fn apply(&mut self, followed: &Followed, path: usize, line: &[u8]) -> Event {
         let line: Line<'_> = match serde_json::from_slice(line) {
             Ok(line) => line,
             Err(error) => {
@@ -130,17 +133,22 @@ impl<T: Object> Replica<T> {
         let Some(object) = self.read(followed, path, line.object) else {
             return Event::Nothing;
         };
-        self.history
-            .seen(object.metadata().resource_version.as_deref().unwrap_or_default());
+        self.history.seen(
+            object
+                .object_metadata()
+                .resource_version
+                .as_deref()
+                .unwrap_or_default(),
+        );
         if is_deletion {
-            self.objects.remove(&object);
-            return Event::Changed(Change::Deleted(object));
+            self.objects.remove(object.as_ref());
+            return Event::Changed(AnyChange::Deleted(object));
         }
         self.objects.put(&object);
-        Event::Changed(Change::Applied(object))
+        Event::Changed(AnyChange::Applied(object))
     }
 
-    fn bookmark(&mut self, followed: &Followed, object: &RawValue) -> Event<T> {
+    fn bookmark(&mut self, followed: &Followed, object: &RawValue) -> Event {
         let metadata = decode::metadata(object.get().as_bytes());
         let version = metadata.resource_version.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
@@ -163,29 +171,27 @@ impl<T: Object> Replica<T> {
 
     /// Decodes one object. An object that cannot be decoded must not hide the others, nor its own deletion: it keeps the content that
     /// was decoded last and gets the current metadata. The log names it once.
-    pub(super) fn read(&mut self, followed: &Followed, path: usize, raw: &RawValue) -> Option<Arc<T>> {
+    pub(super) fn read(&mut self, followed: &Followed, path: usize, raw: &RawValue) -> Option<Item> {
         let text = raw.get().as_bytes();
         let decoded = match path {
-            0 => decode::object::<T>(text),
-            _ => decode::older_object::<T>(text, T::API_VERSION),
+            0 => (self.kind.read)(text),
+            _ => (self.kind.read_older)(text),
         };
         let error = match decoded {
-            Ok(object) => return Some(Arc::new(object)),
+            Ok(object) => return Some(object),
             Err(error) => error,
         };
         let metadata = decode::metadata(text);
         self.name_unreadable(&metadata, &error);
         if let Some(known) = self.objects.0.get(&key(&metadata)) {
-            let mut object = Arc::clone(known);
-            *Arc::make_mut(&mut object).metadata_mut() = metadata;
-            return Some(object);
+            return Some(known.with_metadata(metadata));
         }
         self.history
             .seen(metadata.resource_version.as_deref().unwrap_or_default());
         if !followed.keeps_unreadable {
             return None;
         }
-        decode::without_spec(text).ok().map(Arc::new)
+        (self.kind.read_without_spec)(text).ok()
     }
 
     fn name_unreadable(&mut self, metadata: &ObjectMeta, error: &serde_json::Error) {
@@ -193,7 +199,7 @@ impl<T: Object> Replica<T> {
         let name = metadata.name.as_deref().unwrap_or_default();
         if self.named.len() < MAX_NAMED && self.named.insert(format!("{namespace}/{name}")) {
             tracing::error!(
-                kind = T::KIND,
+                kind = self.kind.name,
                 namespace,
                 name,
                 problem = describe_decode_error(error),
