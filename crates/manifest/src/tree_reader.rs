@@ -95,11 +95,43 @@ impl<'a> Reader<'a> {
     /// Remembers the innermost place; the outer ones only pass the error on.
     fn located<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
         if result.is_err() {
-            self.failed_at
-                .borrow_mut()
-                .get_or_insert_with(|| self.place.to_string());
+            self.note_place();
         }
         result
+    }
+
+    fn note_place(&self) {
+        self.failed_at
+            .borrow_mut()
+            .get_or_insert_with(|| self.place.to_string());
+    }
+
+    /// The items of a list; the code of a visitor that takes nothing else is small.
+    fn items(&self, visitor: &dyn de::Expected) -> Result<Items<'_>, ReadError> {
+        let items = match self.node {
+            Node::Null => &[][..],
+            Node::List(items) => items,
+            other => return self.located(Err(de::Error::invalid_type(unexpected(other), visitor))),
+        };
+        Ok(Items {
+            items: items.iter().enumerate(),
+            place: &self.place,
+            failed_at: self.failed_at,
+        })
+    }
+
+    fn entries(&self, visitor: &dyn de::Expected) -> Result<Entries<'_>, ReadError> {
+        let entries = match self.node {
+            Node::Null => &[][..],
+            Node::Map(entries) => entries,
+            other => return self.located(Err(de::Error::invalid_type(unexpected(other), visitor))),
+        };
+        Ok(Entries {
+            entries: entries.iter(),
+            value: None,
+            place: &self.place,
+            failed_at: self.failed_at,
+        })
     }
 
     fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, ReadError> {
@@ -135,29 +167,26 @@ impl<'a> Reader<'a> {
         };
         self.located(result)
     }
-
-    fn no_items(&self) -> Items<'a> {
-        Items {
-            items: [].iter().enumerate(),
-            place: &ROOT,
-            failed_at: self.failed_at,
-        }
-    }
-
-    fn no_entries(&self) -> Entries<'a> {
-        Entries {
-            entries: [].iter(),
-            value: None,
-            place: &ROOT,
-            failed_at: self.failed_at,
-        }
-    }
 }
 
-static ROOT: Place<'static> = Place {
-    parent: None,
-    step: Step::Root(""),
-};
+fn unexpected(node: &Node) -> de::Unexpected<'_> {
+    match node {
+        Node::Null => de::Unexpected::Unit,
+        Node::Bool(flag) => de::Unexpected::Bool(*flag),
+        Node::Number(number) => {
+            if let Some(whole) = number.as_i64() {
+                de::Unexpected::Signed(whole)
+            } else if let Some(whole) = number.as_u64() {
+                de::Unexpected::Unsigned(whole)
+            } else {
+                de::Unexpected::Float(number.as_f64().unwrap_or_default())
+            }
+        }
+        Node::Text(text) => de::Unexpected::Str(text),
+        Node::List(_) => de::Unexpected::Seq,
+        Node::Map(_) => de::Unexpected::Map,
+    }
+}
 
 fn visit_number<'de, V: Visitor<'de>>(number: &Number, visitor: V) -> Result<V::Value, ReadError> {
     if let Some(whole) = number.as_i64() {
@@ -238,8 +267,9 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        let nothing = self.no_items();
-        self.visit_or(visitor, |visitor| visitor.visit_seq(nothing))
+        let items = self.items(&visitor)?;
+        let result = visitor.visit_seq(items);
+        self.located(result)
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, _length: usize, visitor: V) -> Result<V::Value, ReadError> {
@@ -256,8 +286,9 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        let nothing = self.no_entries();
-        self.visit_or(visitor, |visitor| visitor.visit_map(nothing))
+        let entries = self.entries(&visitor)?;
+        let result = visitor.visit_map(entries);
+        self.located(result)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
