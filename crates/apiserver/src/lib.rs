@@ -5,8 +5,8 @@
 //! objects, and the messages of failures. It must not decide anything about pods or the node, retry a call, or show the content of an
 //! object in a message or log.
 //!
-//! The requests and the kubeconfig are kube-rs'; sending is done here, because its client logs whole answers that it cannot
-//! decode (they may be Secrets) and drops `Retry-After`.
+//! The requests are kube-rs'; sending is done here, because its client logs whole answers that it cannot decode (they may be
+//! Secrets) and drops `Retry-After`.
 //!
 //! Reading order: [`ApiServer`] → `node`, `pods`, `objects`, `certificates`, `reviews` (one method per call) → `call` (what all
 //! calls share) and `follow` (lists and watches) → `channel`, `dial`, `tls`, `identity` → `kubeconfig`, `credentials`.
