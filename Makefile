@@ -9,7 +9,7 @@ TEST = $(CARGO) test --workspace --quiet
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check test e2e testbed conformance bench soak fuzz goldens clean
+.PHONY: help run build size check test e2e testbed conformance bench soak fuzz goldens clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 14
@@ -24,6 +24,9 @@ build: ## Build the release binary: target/release/rubelet
 	@echo "build: release binary"
 	@$(CARGO) build --release --package rubelet
 	@ls -l target/release/rubelet
+
+size: build ## The release binary against its budget, and what in it is large
+	@$(CARGO) xtask size
 
 check: ## Formatting, clippy with warnings as errors, layers, shape of code, licences, crates, documents
 	@echo "check: rustfmt"

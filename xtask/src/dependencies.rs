@@ -48,7 +48,7 @@ const BANNED: [(&str, &str); 9] = [
 const KNOWN_DUPLICATES: [(&str, &str); 2] = [
     (
         "base64",
-        "tonic 0.14 is still on 0.22, serde-saphyr 2 on 0.23; small, and gone when tonic moves",
+        "tonic 0.14 is still on 0.22, hyper-util and pem on 0.23; small, and gone when tonic moves",
     ),
     (
         "untrusted",

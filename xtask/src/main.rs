@@ -1,4 +1,5 @@
-//! Checks of the workspace itself, each from `cargo metadata` or the documents: `cargo xtask check`.
+//! Checks of the workspace itself, each from `cargo metadata` or the documents: `cargo xtask check`. And the release binary against its
+//! budget: `cargo xtask size`.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -8,9 +9,11 @@
 mod dependencies;
 mod documents;
 mod layers;
+mod link_map;
 mod pod_fields;
 mod settings;
 mod shape;
+mod size;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,9 +24,10 @@ use cargo_metadata::MetadataCommand;
 fn main() -> ExitCode {
     match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
         [command] if command == "check" => report(check()),
+        [command] if command == "size" => report(size::check(workspace_root())),
         [command] if command == "settings" => report(settings::write(workspace_root()).map(|()| Vec::new())),
         _ => {
-            eprintln!("usage: cargo xtask check | settings");
+            eprintln!("usage: cargo xtask check | settings | size");
             ExitCode::FAILURE
         }
     }
