@@ -263,6 +263,10 @@ impl Observer {
             self.cache.pod_of_sandbox(&id).cloned()
         };
         let Some(uid) = named.or_else(of_sandbox) else {
+            // What is gone and not known was seen to be gone: there is nothing to find.
+            if event.container_event_type() == v1::ContainerEventType::ContainerDeletedEvent {
+                return;
+            }
             let begin = self.relists.want(now);
             return self.relist(begin);
         };

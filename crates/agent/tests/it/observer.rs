@@ -276,6 +276,26 @@ fn an_event_without_a_pod_is_not_lost_in_a_running_list() {
     assert!(took < seconds(2), "{took:?}");
 }
 
+#[test]
+fn the_end_of_what_is_not_known_is_no_reason_to_list_everything() {
+    let mut bed = Bed::started();
+    bed.put_and_wait(&PodText::new("web", &[]));
+    bed.pass(seconds(15));
+    let inject = |bed: &mut Bed, kind: v1::ContainerEventType| {
+        let since = bed.elapsed();
+        bed.line.inject(v1::ContainerEventResponse {
+            container_id: "unknown".to_owned(),
+            container_event_type: kind as i32,
+            created_at: bed.executor.now().unix_nanos(),
+            ..v1::ContainerEventResponse::default()
+        });
+        bed.pass(Duration::from_millis(500));
+        bed.line.lists(since).len()
+    };
+    assert_eq!(inject(&mut bed, v1::ContainerEventType::ContainerDeletedEvent), 0);
+    assert_eq!(inject(&mut bed, v1::ContainerEventType::ContainerStartedEvent), 1);
+}
+
 /// containerd names no pod in the event of a sandbox that was removed.
 #[test]
 fn an_event_of_a_known_sandbox_looks_at_its_pod_alone() {

@@ -13,6 +13,16 @@ const METHOD: &str = "GetContainerEvents";
 impl SimRuntime {
     /// Tells the subscribers that something happened to a container or a sandbox.
     pub(super) fn emit(&self, id: &str, kind: v1::ContainerEventType) {
+        let sandbox = self
+            .lock()
+            .containers
+            .get(id)
+            .map(|container| container.sandbox.clone());
+        self.emit_in(sandbox.as_deref().unwrap_or(id), id, kind);
+    }
+
+    /// The same of a container that is gone, or of a sandbox itself.
+    pub(super) fn emit_in(&self, sandbox: &str, id: &str, kind: v1::ContainerEventType) {
         let subscribers = {
             let mut state = self.lock();
             state.subscribers.retain(|subscriber| !subscriber.is_closed());
@@ -30,7 +40,7 @@ impl SimRuntime {
                     .collect()
             });
             for delay in delays {
-                let (subscriber, event) = (subscriber.clone(), self.event(id, kind));
+                let (subscriber, event) = (subscriber.clone(), self.event(sandbox, id, kind));
                 let pause = self.inner.executor.sleep(delay);
                 let send = async move {
                     pause.await;
@@ -42,13 +52,9 @@ impl SimRuntime {
         }
     }
 
-    fn event(&self, id: &str, kind: v1::ContainerEventType) -> v1::ContainerEventResponse {
+    fn event(&self, sandbox_id: &str, id: &str, kind: v1::ContainerEventType) -> v1::ContainerEventResponse {
         let created_at = self.wall_nanos();
         let state = self.lock();
-        let sandbox_id = match state.containers.get(id) {
-            Some(container) => container.sandbox.as_str(),
-            None => id,
-        };
         v1::ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: kind as i32,

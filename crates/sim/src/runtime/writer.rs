@@ -111,9 +111,10 @@ impl SimRuntime {
             }
             removed
         };
-        if removed.is_some() {
+        if let Some(container) = removed {
             self.happened(Fact::Removed { id: id.to_owned() });
-            self.emit(id, v1::ContainerEventType::ContainerDeletedEvent);
+            let kind = v1::ContainerEventType::ContainerDeletedEvent;
+            self.emit_in(&container.sandbox, id, kind);
         }
     }
 
