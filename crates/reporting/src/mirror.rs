@@ -71,6 +71,12 @@ pub(crate) fn can_own(node: &Node) -> bool {
         && node.metadata.uid.as_deref().is_some_and(|uid| !uid.is_empty())
 }
 
+/// What of the Node object decides about its mirrors.
+pub(crate) fn ownership(node: &Node) -> (bool, Option<&str>, Option<&str>) {
+    let metadata = &node.metadata;
+    (can_own(node), metadata.name.as_deref(), metadata.uid.as_deref())
+}
+
 /// The mirror of a static pod on this node.
 pub(crate) fn mirror_of(static_pod: &Pod, node: &Node) -> Pod {
     let metadata = &static_pod.metadata;

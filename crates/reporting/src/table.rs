@@ -143,8 +143,11 @@ impl Table {
     }
 
     pub(crate) fn node_is(&mut self, node: Option<Arc<Node>>) {
-        self.node = node;
-        self.push_statics();
+        let before = std::mem::replace(&mut self.node, node);
+        // Mirrors depend on nothing else of it.
+        if self.node.as_deref().map(mirror::ownership) != before.as_deref().map(mirror::ownership) {
+            self.push_statics();
+        }
     }
 
     fn push_statics(&mut self) {
@@ -197,14 +200,15 @@ impl Table {
             Ok(room) => room.saturating_sub(self.queue.running()),
             Err(until) => return (Vec::new(), Some(until)),
         };
-        let (mut jobs, mut idle, mut wake) = (Vec::new(), Vec::new(), None::<Moment>);
+        let (mut jobs, mut idle, mut later) = (Vec::new(), Vec::new(), Vec::new());
         if room == 0 {
-            return (jobs, wake);
+            return (jobs, None);
         }
+        self.queue.wake(now);
         for key in self.queue.waiting() {
             match self.look(key, now) {
                 Look::Nothing => idle.push(key.clone()),
-                Look::Later(at) => wake = Some(wake.map_or(at, |wake| wake.min(at))),
+                Look::Later(at) => later.push((key.clone(), at)),
                 Look::Now(name, work) => {
                     let key = key.clone();
                     jobs.push(Job { key, name, work });
@@ -213,6 +217,9 @@ impl Table {
                     }
                 }
             }
+        }
+        for (key, until) in &later {
+            self.queue.put_off(key, *until);
         }
         for key in &idle {
             self.queue.remove(key);
@@ -226,7 +233,7 @@ impl Table {
                 entry.must_look = false;
             }
         }
-        (jobs, wake)
+        (jobs, self.queue.next_wake())
     }
 
     /// Forgets the mirror state of a name that neither a static pod nor an API pod has.
