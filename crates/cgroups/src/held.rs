@@ -31,18 +31,22 @@ impl HeldPods {
     /// From now on the pod counts. The answer is whether that changes anything.
     pub(crate) fn hold(&mut self, pod: &Arc<Pod>, rules: &Rules) -> bool {
         let uid = uid_of(pod);
-        if let Some(known) = self.pods.get(&uid)
-            && known.is_active
-            && Arc::ptr_eq(&known.pod, pod)
-        {
+        let known = self.pods.get_mut(&uid).filter(|known| known.is_active);
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(&known.pod, pod)) {
             return false;
         }
         // A pod whose quantities cannot be read never gets a cgroup; its creation fails with the reason.
         let Ok(demand) = PodDemand::read(pod) else {
             return false;
         };
-        self.release(&uid);
         let share = TierShare::of(&demand, rules);
+        if let Some(known) = known
+            && known.share == share
+        {
+            known.pod = Arc::clone(pod);
+            return false;
+        }
+        self.release(&uid);
         self.sums.add(share);
         let one = Held {
             pod: Arc::clone(pod),
