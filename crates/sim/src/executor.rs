@@ -56,7 +56,16 @@ struct State {
     dice: Dice,
     panics: Vec<String>,
     polls: u64,
+    meter: Option<Meter>,
+    /// What the meter counted while tasks of rubelet's were polled, by their names.
+    work: Work,
 }
+
+/// A number that only grows, with what a thread does.
+pub type Meter = fn() -> u64;
+
+/// Amounts of work by the names of the tasks that did it.
+pub type Work = BTreeMap<String, u64>;
 
 struct Shared {
     state: Mutex<State>,
@@ -115,6 +124,8 @@ impl Executor {
                     dice: Dice::new(seed, "executor"),
                     panics: Vec::new(),
                     polls: 0,
+                    meter: None,
+                    work: Work::new(),
                 }),
             }),
         }
@@ -140,7 +151,7 @@ impl Executor {
 
     /// Polls one of the ready tasks.
     pub fn step(&self) -> Step {
-        let (id, group, mut future, waker) = {
+        let (id, group, mut future, waker, meter) = {
             let mut guard = self.shared.lock();
             let state = &mut *guard;
             let place = state.dice.below(state.ready.len());
@@ -155,12 +166,16 @@ impl Executor {
             let Some(future) = task.future.take() else {
                 return Step::Polled(task.group);
             };
-            (id, task.group, future, task.waker.clone())
+            (id, task.group, future, task.waker.clone(), state.meter)
         };
         let mut context = Context::from_waker(&waker);
         let begun = thread_time();
+        let counted = meter.map(|meter| meter());
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
         if group == Group::Rubelet {
+            if let (Some(meter), Some(counted)) = (meter, counted) {
+                self.note_work(id, meter() - counted);
+            }
             self.check_stall(id, thread_time().saturating_sub(begun));
         }
         let done = match polled {
@@ -185,6 +200,23 @@ impl Executor {
         drop(state);
         drop(task);
         Step::Polled(group)
+    }
+
+    fn note_work(&self, id: u64, amount: u64) {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        let name = state.tasks.get(&id).map_or("", |task| task.name.as_str());
+        *state.work.entry(name.to_owned()).or_default() += amount;
+    }
+
+    /// From now on the work of rubelet's tasks is counted.
+    pub fn set_meter(&self, meter: Meter) {
+        self.shared.lock().meter = Some(meter);
+    }
+
+    /// What was counted since the last question.
+    pub fn take_work(&self) -> Work {
+        std::mem::take(&mut self.shared.lock().work)
     }
 
     fn check_stall(&self, id: u64, busy: Duration) {

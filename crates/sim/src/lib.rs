@@ -27,4 +27,4 @@ pub mod volumes;
 mod world;
 
 pub use rubelet_lifecycle::deliberate::Bug;
-pub use world::{Outcome, Run, run_seed};
+pub use world::{Outcome, Run, load, run_seed};

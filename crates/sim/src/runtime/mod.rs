@@ -446,6 +446,20 @@ impl SimRuntime {
         true
     }
 
+    /// Crashes the containers of one pod.
+    pub fn crash_pod(&self, uid: &str, code: i32) {
+        let running: Vec<String> = {
+            let state = self.lock();
+            let sandboxes = state.sandboxes.iter().filter(|(_, sandbox)| sandbox.uid() == uid);
+            let containers = sandboxes.flat_map(|(id, _)| state.containers_of(id));
+            let running = containers.filter(|(_, container)| container.is_running());
+            running.map(|(id, _)| id.to_owned()).collect()
+        };
+        for id in running {
+            self.end_process(&id, code, Cause::Own);
+        }
+    }
+
     /// The first user id on the node that a pod's newest sandbox and its containers were given; `None` for the node's own.
     #[must_use]
     pub fn user_ids_of(&self, uid: &str) -> Option<Vec<u32>> {

@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    fn api_shape(&mut self, is_tame: bool) -> PodShape {
+    pub(super) fn api_shape(&mut self, is_tame: bool) -> PodShape {
         let number = self.next_api_number;
         self.next_api_number += 1;
         let dice = &mut self.api_dice;
@@ -169,7 +169,7 @@ impl World {
         shape
     }
 
-    fn create_api_pod(&mut self, shape: &PodShape) {
+    pub(super) fn create_api_pod(&mut self, shape: &PodShape) {
         let pod = api_pod(shape);
         if let Some(api) = &self.api {
             api.create(pod);

@@ -5,6 +5,7 @@
 
 mod actions;
 mod api;
+pub mod load;
 mod rubelet;
 mod seed;
 
@@ -104,13 +105,18 @@ struct World {
     instant_polls: u64,
     wants_records: bool,
     records: Vec<String>,
+    /// There is room for every pod, and the only questions are those of the run.
+    is_measured: bool,
 }
 
 type Check = Result<(), String>;
 
 impl World {
     fn new(seed: u64) -> Self {
-        let scenario = Scenario::roll(seed);
+        Self::of(seed, Scenario::roll(seed))
+    }
+
+    fn of(seed: u64, scenario: Scenario) -> Self {
         let executor = Executor::new(seed);
         let trace = Trace::default();
         let history = History::default();
@@ -185,6 +191,7 @@ impl World {
             instant_polls: 0,
             wants_records: false,
             records: Vec::new(),
+            is_measured: false,
         }
     }
 

@@ -14,7 +14,7 @@ use rubelet_ports::{
 };
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 
-use super::{Due, World};
+use super::{Due, World, load};
 use crate::dialer::SimDialer;
 use crate::executor::{Group, Life, Step};
 use crate::history::Fact;
@@ -58,7 +58,10 @@ impl World {
             clock.clone(),
             events.clone(),
         );
-        let settings = node::settings(&self.scenario);
+        let settings = match self.is_measured {
+            true => load::settings(&self.scenario),
+            false => node::settings(&self.scenario),
+        };
         let volumes = node::volumes(&settings, &clock, &life, events.clone(), &self.volumes);
         let cgroups = self.start_cgroups(&life, &clock);
         let dialer = SimDialer::new(&self.executor, self.dialer_dice.clone());
@@ -107,7 +110,9 @@ impl World {
                 }
             }),
         );
-        self.watch_rubelet(&life, handle.clone());
+        if !self.is_measured {
+            self.watch_rubelet(&life, handle.clone());
+        }
         self.rubelet = Some(Rubelet {
             life,
             handle,
@@ -228,8 +233,15 @@ impl World {
         kept
     }
 
+    /// Gathers rubelet's metrics, as for a scrape.
+    pub(super) fn gather(&self) -> usize {
+        self.rubelet
+            .as_ref()
+            .map_or(0, |rubelet| rubelet.registry.gather().len())
+    }
+
     /// Asks rubelet something and lets the world go on until the answer is there.
-    fn ask<T, F>(&mut self, question: impl FnOnce(AgentHandle) -> F) -> Option<T>
+    pub(super) fn ask<T, F>(&mut self, question: impl FnOnce(AgentHandle) -> F) -> Option<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,

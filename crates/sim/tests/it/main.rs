@@ -13,3 +13,4 @@ mod files;
 mod replay;
 mod runtime;
 mod seeds;
+mod work;
