@@ -1,0 +1,20 @@
+//! What cgroups and the node use of processors, memory, network and processes.
+//!
+//! Owns the figures, how they are read from the kernel's texts, and the arithmetic that upstream does with them (working set,
+//! rates, what is left of a limit). Everything here is a pure value: bytes of a file come in as an argument. It must not open a
+//! file, read a clock, or know which pod a cgroup belongs to.
+
+pub mod cpu;
+pub mod figures;
+pub mod memory;
+pub mod network;
+pub mod pressure;
+pub mod summary;
+mod text;
+
+pub use cpu::CpuRate;
+pub use figures::{Classes, Figures, process_count};
+pub use memory::{CgroupVersion, MachineMemory, MemoryFigures, MemoryLimits};
+pub use network::{Interface, NetworkFigures};
+pub use pressure::{PressureFigures, PressureKind, Stalls};
+pub use text::number;
