@@ -36,6 +36,7 @@ pub mod signals;
 pub mod spawner;
 pub mod subordinate_ids;
 mod tree_removal;
+pub mod usage;
 pub mod volumes;
 
 pub use clock::HostClock;
@@ -46,4 +47,5 @@ pub use node_logs::HostNodeLogs;
 pub use randomness::HostRandomness;
 pub use signals::HostSignals;
 pub use spawner::TokioSpawner;
+pub use usage::HostUsage;
 pub use volumes::HostVolumes;

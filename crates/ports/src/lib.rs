@@ -35,6 +35,7 @@ pub mod reporting;
 pub mod runtime;
 pub mod runtime_error;
 pub mod tasks;
+pub mod usage;
 pub mod volume_host;
 pub mod volumes;
 
@@ -71,6 +72,7 @@ pub use reporting::{NoReporter, PodReport, PodReporter};
 pub use runtime::{EventStream, RuntimeReader, RuntimeWriter};
 pub use runtime_error::{RuntimeError, RuntimeErrorKind};
 pub use tasks::Spawner;
+pub use usage::{MachineReading, UsageQuestion, UsageReader, UsageReading};
 pub use volume_host::{
     MountPoint, PodOnDisk, SubPathOnDisk, VolumeBatch, VolumeErrorKind, VolumeHostReader, VolumeHostWriter,
     VolumeOnDisk, VolumeStepError,

@@ -2,9 +2,12 @@
 //!
 //! Owns the classes of figures: a page names those that it shows, and nothing else is read.
 
+use rubelet_model::Timestamp;
+
 use crate::memory::{MemoryFigures, MemoryLimits};
 use crate::network::NetworkFigures;
 use crate::pressure::PressureFigures;
+use crate::text::pairs;
 
 /// What is to be read of a cgroup. Processor time and memory always are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,9 +80,23 @@ pub fn first_process(text: &[u8]) -> Option<u32> {
         .filter(|pid| *pid > 0)
 }
 
+/// When the kernel was started, from `/proc/stat`.
+#[must_use]
+pub fn boot_time(text: &[u8]) -> Option<Timestamp> {
+    let (_, seconds) = pairs(text).find(|(name, _)| *name == b"btime")?;
+    Some(Timestamp::from_unix_seconds(i64::try_from(seconds).ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_says_when_it_was_started() {
+        let text = b"cpu  1 2 3 4\ncpu0 1 2 3 4\nintr 5 6\nctxt 7\nbtime 1763495289\nprocesses 8\n";
+        assert_eq!(boot_time(text), Some(Timestamp::from_unix_seconds(1_763_495_289)));
+        assert_eq!(boot_time(b"cpu 1\n"), None);
+    }
 
     #[test]
     fn processes_are_lines() {

@@ -13,7 +13,7 @@ pub mod summary;
 mod text;
 
 pub use cpu::CpuRate;
-pub use figures::{Classes, Figures, process_count};
+pub use figures::{Classes, Figures, boot_time, first_process, process_count};
 pub use memory::{CgroupVersion, MachineMemory, MemoryFigures, MemoryLimits};
 pub use network::{Interface, NetworkFigures};
 pub use pressure::{PressureFigures, PressureKind, Stalls};

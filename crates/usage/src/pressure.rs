@@ -2,6 +2,8 @@
 //!
 //! Owns the figures of one file. Times are microseconds and averages are percentages, both as in the file.
 
+use std::ffi::CStr;
+
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PressureKind {
@@ -13,11 +15,11 @@ pub enum PressureKind {
 impl PressureKind {
     /// The cgroup's file.
     #[must_use]
-    pub fn file(self) -> &'static str {
+    pub fn file(self) -> &'static CStr {
         match self {
-            Self::Cpu => "cpu.pressure",
-            Self::Memory => "memory.pressure",
-            Self::Io => "io.pressure",
+            Self::Cpu => c"cpu.pressure",
+            Self::Memory => c"memory.pressure",
+            Self::Io => c"io.pressure",
         }
     }
 }

@@ -130,6 +130,15 @@ impl Layout {
         self.of("memory").map(|hierarchy| hierarchy.mount.as_path())
     }
 
+    /// Where the tree that counts processor time is mounted.
+    pub(crate) fn cpu_time_mount(&self) -> Option<&Path> {
+        let controller = match self.version {
+            CgroupVersion::V1 => "cpuacct",
+            CgroupVersion::V2 => "cpu",
+        };
+        self.of(controller).map(|hierarchy| hierarchy.mount.as_path())
+    }
+
     pub(crate) fn version(&self) -> CgroupVersion {
         self.version
     }

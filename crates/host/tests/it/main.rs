@@ -11,5 +11,6 @@ mod log_growth;
 mod memory_kills;
 mod signals;
 mod trees;
+mod usage;
 mod volumes;
 mod watches;
