@@ -72,15 +72,17 @@ fn sample(text: &str) -> Result<Sample> {
     if let Some(inside) = rest.strip_prefix('{') {
         rest = read_labels(inside, &mut labels)?;
     }
-    let value = rest.strip_prefix(' ').context("no blank before the value")?;
-    ensure!(
-        !value.contains(' '),
-        "more than a value: nothing here has a time of its own"
-    );
+    let rest = rest.strip_prefix(' ').context("no blank before the value")?;
+    let (value, time) = match rest.split_once(' ') {
+        Some((value, time)) => (value, Some(time)),
+        None => (rest, None),
+    };
+    let time_ms = time.map(|time| time.parse().with_context(|| format!("{time:?} is no time")));
     Ok(Sample {
         name: metric_name(name)?,
         labels,
         value: number(value)?,
+        time_ms: time_ms.transpose()?,
     })
 }
 

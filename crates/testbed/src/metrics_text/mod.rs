@@ -54,6 +54,8 @@ pub struct Sample {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub value: f64,
+    /// When it was taken, in milliseconds since 1970, where that is not the time of the page.
+    pub time_ms: Option<i64>,
 }
 
 /// All series of one name.

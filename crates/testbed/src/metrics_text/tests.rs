@@ -39,6 +39,17 @@ fn a_good_page_is_understood() {
 }
 
 #[test]
+fn a_sample_may_have_a_time_of_its_own() {
+    let page = page("# HELP g x\n# TYPE g gauge\ng{a=\"1\"} 1 1763495289123\ng{a=\"2\"} 2\n");
+    let times: Vec<Option<i64>> = page.families["g"]
+        .samples
+        .iter()
+        .map(|sample| sample.time_ms)
+        .collect();
+    assert_eq!(times, [Some(1_763_495_289_123), None]);
+}
+
+#[test]
 fn what_a_collector_could_misread_is_refused() {
     let check = |text: &str, expected: &str| {
         let error = match MetricsText::parse(text) {
@@ -67,7 +78,8 @@ fn what_a_collector_could_misread_is_refused() {
     check(&format!("{gauge}g{{a=\"1\" b=\"2\"}} 1\n"), "not apart");
     check(&format!("{gauge}g{{__a=\"1\"}} 1\n"), "no name of a label");
     check(&format!("{gauge}g inf\n"), "is no number");
-    check(&format!("{gauge}g 1 1700000000\n"), "more than a value");
+    check(&format!("{gauge}g 1 soon\n"), "is no time");
+    check(&format!("{gauge}g 1 1700000000 2\n"), "is no time");
     check(&format!("{gauge}# a remark\ng 1\n"), "neither HELP nor TYPE");
     check(&format!("{gauge}\ng 1\n"), "without a value");
     check("# HELP g x\n# TYPE g number\ng 1\n", "is no type");
