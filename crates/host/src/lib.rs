@@ -13,6 +13,7 @@ pub mod capacity;
 pub mod cgroup;
 pub mod cgroups;
 pub mod clock;
+pub mod disk;
 mod file_calls;
 mod file_watch;
 pub mod files;
@@ -40,6 +41,7 @@ pub mod usage;
 pub mod volumes;
 
 pub use clock::HostClock;
+pub use disk::HostDisk;
 pub use files::HostFiles;
 pub use log_files::HostLogFiles;
 pub use memory_kills::HostMemoryKills;

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod cpu_profile;
 pub mod credential_plugins;
 pub mod dial;
+pub mod disk;
 pub mod events;
 pub mod files;
 pub mod host_addresses;
@@ -34,6 +35,7 @@ pub mod pull_progress;
 pub mod reporting;
 pub mod runtime;
 pub mod runtime_error;
+pub mod statistics;
 pub mod tasks;
 pub mod usage;
 pub mod volume_host;
@@ -47,6 +49,7 @@ pub use dial::{
     BODY_LIMIT_BYTES, ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,
     HttpPurpose, HttpScheme, PortError, TcpCall, container_port, host_and_port,
 };
+pub use disk::{DiskReader, DiskSubject};
 pub use events::{EventRecorder, EventType, NoNodeEvents, NodeEvent, NodeEventRecorder, PodEvent};
 pub use files::{
     DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Removal, Touched, WatchHint,
@@ -71,6 +74,7 @@ pub use pull_progress::{Ingest, PullProgress};
 pub use reporting::{NoReporter, PodReport, PodReporter};
 pub use runtime::{EventStream, RuntimeReader, RuntimeWriter};
 pub use runtime_error::{RuntimeError, RuntimeErrorKind};
+pub use statistics::{NoSummary, NodeStatistics, SummaryExtent};
 pub use tasks::Spawner;
 pub use usage::{MachineReading, UsageQuestion, UsageReader, UsageReading};
 pub use volume_host::{

@@ -26,6 +26,8 @@ pub struct UsageReading {
     pub path: Arc<str>,
     pub read_at: Timestamp,
     pub read_moment: Moment,
+    /// When the cgroup was made, as far as its directory says.
+    pub made_at: Timestamp,
     pub figures: Figures,
 }
 

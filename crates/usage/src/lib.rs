@@ -1,10 +1,11 @@
-//! What cgroups and the node use of processors, memory, network and processes.
+//! What cgroups and the node use of processors, memory, network, processes and disks.
 //!
 //! Owns the figures, how they are read from the kernel's texts, and the arithmetic that upstream does with them (working set,
 //! rates, what is left of a limit). Everything here is a pure value: bytes of a file come in as an argument. It must not open a
 //! file, read a clock, or know which pod a cgroup belongs to.
 
 pub mod cpu;
+pub mod disk;
 pub mod figures;
 pub mod memory;
 pub mod network;
@@ -13,6 +14,7 @@ pub mod summary;
 mod text;
 
 pub use cpu::CpuRate;
+pub use disk::{DiskUsage, FilesystemFigures};
 pub use figures::{Classes, Figures, boot_time, first_process, process_count};
 pub use memory::{CgroupVersion, MachineMemory, MemoryFigures, MemoryLimits};
 pub use network::{Interface, NetworkFigures};

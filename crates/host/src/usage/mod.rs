@@ -130,6 +130,7 @@ impl Shared {
                     path: Arc::clone(path),
                     read_at: self.clock.now(),
                     read_moment: self.clock.moment(),
+                    made_at: row.made_at(),
                     figures,
                 }),
                 Err(Gone) => {
@@ -155,6 +156,34 @@ impl Shared {
         self.open().insert(Arc::clone(path), opened);
         Some(row)
     }
+}
+
+/// The cgroup that this process is in; `None` where the trees that count do not agree.
+#[must_use]
+pub fn own_cgroup() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    own_cgroup_of(&text)
+}
+
+/// A line is `<number>:<controllers>:<path>`; version 2 has one line, without controllers.
+fn own_cgroup_of(text: &str) -> Option<String> {
+    let lines: Vec<(&str, &str)> = text
+        .lines()
+        .filter_map(|line| line.split_once(':')?.1.split_once(':'))
+        .collect();
+    let of = |controller: &str| {
+        let has = |controllers: &str| controllers.split(',').any(|one| one == controller);
+        lines
+            .iter()
+            .find(|(controllers, _)| has(controllers))
+            .map(|(_, path)| *path)
+    };
+    let path = match (of("cpuacct"), of("memory")) {
+        (Some(cpu), Some(memory)) => Some(cpu).filter(|cpu| *cpu == memory),
+        (None, None) => of(""),
+        (Some(_), None) | (None, Some(_)) => None,
+    };
+    path.map(str::to_owned)
 }
 
 fn machine_below(root: &Path) -> Result<MachineReading, SignalError> {

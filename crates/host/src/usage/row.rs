@@ -6,11 +6,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rubelet_model::Timestamp;
 use rubelet_usage::{
     CgroupVersion, Classes, Figures, MachineMemory, MemoryFigures, MemoryLimits, NetworkFigures,
     PressureFigures, PressureKind, cpu, first_process, number, process_count,
 };
-use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, open, openat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, fstat, open, openat};
 use rustix::io::{Errno, read};
 
 use crate::cgroup;
@@ -51,6 +52,7 @@ pub(super) struct Gone;
 /// The directories of one cgroup.
 pub(super) struct Row {
     is_root: bool,
+    made_at: Timestamp,
     memory: OwnedFd,
     /// `None` where it is the same directory.
     cpu: Option<OwnedFd>,
@@ -71,11 +73,19 @@ impl Row {
             CgroupVersion::V1 => Some(directory(&trees.cpu)?),
             CgroupVersion::V2 => None,
         };
+        let memory = directory(&trees.memory)?;
+        let stat = fstat(&memory).ok()?;
         Some(Self {
             is_root: path == ROOT,
-            memory: directory(&trees.memory)?,
+            made_at: Timestamp::from_unix_seconds(stat.st_mtime),
+            memory,
             cpu,
         })
+    }
+
+    /// The directory's time of change: the kernel keeps none of its making.
+    pub(super) fn made_at(&self) -> Timestamp {
+        self.made_at
     }
 
     pub(super) fn read(
