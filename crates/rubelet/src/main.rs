@@ -27,6 +27,7 @@ mod node_settings;
 mod pressure;
 mod signals;
 mod startup;
+mod statistics;
 mod unknown_volumes;
 mod volumes;
 mod watchdog;

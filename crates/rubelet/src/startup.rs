@@ -24,7 +24,7 @@ use rubelet_images::garbage::GarbageHandle;
 use rubelet_logs::RotationHandle;
 use rubelet_node::NodeHandle;
 use rubelet_ports::api::Reviewer;
-use rubelet_ports::{CpuProfiler, PodView, RuntimeReader as _, Spawner as _};
+use rubelet_ports::{CpuProfiler, NodeStatistics, PodView, RuntimeReader as _, Spawner as _};
 use rubelet_server::{ListenOptions, ServeOptions, Server, ServerHandle, ServerMetrics};
 use tokio::sync::{mpsc, oneshot};
 
@@ -44,6 +44,7 @@ use crate::node_report;
 use crate::node_settings;
 use crate::pressure;
 use crate::signals::StopSignals;
+use crate::statistics;
 use crate::unknown_volumes;
 use crate::watchdog;
 
@@ -296,6 +297,7 @@ async fn start_node(
     };
     let ports = agent::ports(settings, edges, &agent_settings, joined, given)?;
     network::keep_helper_chains(settings, &ports);
+    let statistics = statistics::settings(settings, found, &agent_settings, edges);
     let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
     let health_updates = cluster::pass_on_runtime_health(agent.runtime_health(), findings.runtime);
     edges
@@ -305,7 +307,8 @@ async fn start_node(
     let image_garbage = images.keep_collected(settings, edges, &agent, cgroup, node_object)?;
     let rotation = logs::keep_rotated(settings, edges, Arc::new(agent.clone()))?;
     let pods = pod_view(&agent, edges);
-    let server = server.serve(serve_options(found, edges, &agent, &pods)?);
+    let statistics = statistics::of_node(statistics, cgroup, &agent, edges)?;
+    let server = server.serve(serve_options(found, edges, &agent, &pods, statistics)?);
     Ok(Running {
         server,
         health: pods,
@@ -329,6 +332,7 @@ fn serve_options(
     edges: &Edges,
     agent: &AgentHandle,
     pods: &Arc<dyn PodView>,
+    statistics: Arc<dyn NodeStatistics>,
 ) -> Result<ServeOptions> {
     let registries = &edges.registries;
     let metrics = ServerMetrics::register(&registries.node, &registries.health_checks)
@@ -347,6 +351,7 @@ fn serve_options(
         set_verbosity: Arc::new(logging::set_verbosity),
         metrics,
         metrics_pages: Arc::new(pages),
+        statistics,
         cpu_profiler: cpu_profiler(),
     })
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
-use rubelet_ports::{Clock, MetricsPage, MetricsPages, PodView};
+use rubelet_ports::{Clock, MetricsPage, MetricsPages, NodeStatistics, PodView};
 
 use crate::access::Access;
 use crate::checkpoint::Checkpoints;
@@ -27,6 +27,7 @@ use crate::response::{
     Answer, error_line, guarded_json, json, location, metrics_text, redirect, text, unknown_below,
     unknown_path, wrong_method,
 };
+use crate::statistics;
 use crate::stopping::Stopping;
 use crate::streams::{SessionRequest, Streams};
 use crate::verbosity::{self, SetVerbosity};
@@ -56,6 +57,7 @@ pub(crate) struct Api {
     pub(crate) set_verbosity: Arc<SetVerbosity>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) statistics: Arc<dyn NodeStatistics>,
     /// `None` where requests are not counted.
     pub(crate) counted: Option<CountedPort>,
     pub(crate) stopping: Stopping,
@@ -120,6 +122,11 @@ impl Api {
                 self.node_logs.answer(&head, below).await
             }
             Endpoint::Metrics(page) => self.metrics_page(*page, method).await,
+            Endpoint::Summary => statistics::answer(self.statistics.as_ref(), rest, &head, body).await,
+            Endpoint::ResourceMetrics => {
+                let page = self.statistics.resource_page().await;
+                metrics_text(Bytes::from_owner(page))
+            }
             Endpoint::Flagz => self.zpages.flagz(&head.headers),
             Endpoint::Statusz => self.zpages.statusz(&head.headers, self.clock.now()),
             endpoint => {
@@ -148,6 +155,8 @@ impl Api {
             | Endpoint::Verbosity
             | Endpoint::NodeLogs
             | Endpoint::Metrics(_)
+            | Endpoint::Summary
+            | Endpoint::ResourceMetrics
             | Endpoint::Flagz
             | Endpoint::Statusz => unknown_below(),
             Endpoint::Checkpoint => match LogTarget::parse(rest) {

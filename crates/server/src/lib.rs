@@ -31,6 +31,7 @@ mod profile;
 mod response;
 mod rfc3339;
 mod server;
+mod statistics;
 mod stopping;
 mod streams;
 mod tls;

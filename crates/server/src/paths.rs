@@ -32,6 +32,10 @@ pub(crate) enum Endpoint {
     Flagz,
     Statusz,
     Metrics(MetricsPage),
+    /// `/stats/summary`.
+    Summary,
+    /// `/metrics/resource`.
+    ResourceMetrics,
     /// Switched off by a setting, which the text names.
     Disabled(&'static str),
     /// Known to upstream and not built yet.
@@ -204,7 +208,7 @@ fn always() -> Vec<Row> {
     let mut rows = vec![
         exact("/healthz", Endpoint::Healthz),
         tree("/pods", Endpoint::Pods),
-        below("/stats", later("statistics of containers", "GET, POST", 1..=1)),
+        below("/stats", Endpoint::Summary),
     ];
     rows.extend(
         Check::ALL
@@ -218,10 +222,10 @@ fn always() -> Vec<Row> {
         ("/metrics/slis", MetricsPage::HealthChecks),
     ];
     rows.extend(pages.map(|(path, page)| exact(path, Endpoint::Metrics(page))));
-    rows.extend(
-        ["/metrics/cadvisor", "/metrics/resource"]
-            .map(|path| exact(path, later("statistics of containers", "", NONE))),
-    );
+    rows.extend([
+        exact("/metrics/cadvisor", later("statistics of containers", "", NONE)),
+        exact("/metrics/resource", Endpoint::ResourceMetrics),
+    ]);
     rows
 }
 

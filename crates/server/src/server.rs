@@ -12,7 +12,8 @@ use rubelet_config::version::KUBERNETES_VERSION;
 use rubelet_config::{Gate, Settings};
 use rubelet_ports::api::Reviewer;
 use rubelet_ports::{
-    Clock, CpuProfiler, FileReader, LogFileReader, MetricsPages, NodeLogReader, PodView, RuntimeWriter,
+    Clock, CpuProfiler, FileReader, LogFileReader, MetricsPages, NodeLogReader, NodeStatistics, PodView,
+    RuntimeWriter,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -73,6 +74,7 @@ pub struct ServeOptions {
     /// Where requests and health checks are counted.
     pub metrics: ServerMetrics,
     pub metrics_pages: Arc<dyn MetricsPages>,
+    pub statistics: Arc<dyn NodeStatistics>,
     /// `None` where rubelet is built without it.
     pub cpu_profiler: Option<Arc<dyn CpuProfiler>>,
 }
@@ -169,12 +171,6 @@ impl Server {
             stopping.clone(),
         );
         let paths = Paths::authenticated(&self.settings);
-        let zpages = ZPages {
-            flags: self.settings.flag_texts().clone(),
-            started: options.clock.now(),
-            binary_version: KUBERNETES_VERSION.trim_start_matches('v').to_owned(),
-            paths: paths.all(),
-        };
         let root_dir = &self.settings.flags().root_dir;
         let parts = Parts {
             node_logs: Arc::new(NodeLogs::new(&self.settings, options.node_logs)),
@@ -184,13 +180,14 @@ impl Server {
                 Arc::clone(&options.clock),
             )),
             profiles: Profiles::new(options.cpu_profiler),
-            zpages: Arc::new(zpages),
+            zpages: Arc::new(zpages(&self.settings, &paths, options.clock.as_ref())),
             set_verbosity: options.set_verbosity,
             clock: Arc::clone(&options.clock),
             metrics: Arc::new(Metrics {
                 counts: options.metrics,
                 pages: options.metrics_pages,
             }),
+            statistics: options.statistics,
             configz: configz.into(),
             logs: Arc::new(ContainerLogs::new(
                 &self.settings,
@@ -236,6 +233,15 @@ impl Server {
     }
 }
 
+fn zpages(settings: &Settings, paths: &Paths, clock: &dyn Clock) -> ZPages {
+    ZPages {
+        flags: settings.flag_texts().clone(),
+        started: clock.now(),
+        binary_version: KUBERNETES_VERSION.trim_start_matches('v').to_owned(),
+        paths: paths.all(),
+    }
+}
+
 /// What several ports share.
 struct Parts {
     configz: Bytes,
@@ -248,6 +254,7 @@ struct Parts {
     set_verbosity: Arc<SetVerbosity>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
+    statistics: Arc<dyn NodeStatistics>,
     pods: Arc<dyn PodView>,
     desired: Arc<DesiredPods>,
     stopping: Stopping,
@@ -271,6 +278,7 @@ impl Parts {
             set_verbosity: Arc::clone(&self.set_verbosity),
             clock: Arc::clone(&self.clock),
             metrics: Arc::clone(&self.metrics),
+            statistics: Arc::clone(&self.statistics),
             counted: None,
             stopping: self.stopping.clone(),
         }

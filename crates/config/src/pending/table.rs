@@ -255,7 +255,7 @@ pub(super) static TABLE: &[SettingSupport] = &[
     // Volumes.
     works(Field("enableControllerAttachDetach"), VOLUMES),
     not_yet(Field("volumePluginDir"), FLEX_VOLUMES),
-    not_yet(Field("volumeStatsAggPeriod"), FLEX_VOLUMES),
+    works(Field("volumeStatsAggPeriod"), FLEX_VOLUMES),
     not_yet(
         Flag("--experimental-mounter-path", F::ExperimentalMounterPath),
         FLEX_VOLUMES,

@@ -212,7 +212,8 @@ fn values_other_than_the_default_are_named() {
         Some("evictionHard: {memory.available: 1Gi}\nhairpinMode: none\nregisterNode: false\n"),
         &["hairpinMode"],
     );
-    check(&["--volume-stats-agg-period=7s"], None, &["volumeStatsAggPeriod"]);
+    check(&["--volume-plugin-dir=/v"], None, &["volumePluginDir"]);
+    check(&["--volume-stats-agg-period=7s"], None, &[]);
     check(
         &["--max-open-files=7"],
         Some("enableProfilingHandler: false\n"),

@@ -1,11 +1,9 @@
 //! Prometheus' text format, version 0.0.4.
 //!
-//! Owns how it is written. Numbers are spelled as upstream's library spells them: the end of a bucket is a label, and a dashboard that
-//! asks for `le="2.592e+06"` must find it.
-
-use std::fmt::Write as _;
+//! Owns how families of the registries are written; numbers and escapes are spelled by `rubelet_stats::exposition`.
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
+use rubelet_stats::exposition::{push_escaped, push_head, push_number};
 
 pub(super) fn render(families: &[MetricFamily]) -> String {
     let mut text = String::new();
@@ -24,15 +22,7 @@ fn write_family(text: &mut String, family: &MetricFamily) {
         MetricType::SUMMARY => "summary",
         MetricType::UNTYPED => "untyped",
     };
-    text.push_str("# HELP ");
-    text.push_str(name);
-    text.push(' ');
-    push_escaped(text, family.help(), false);
-    text.push_str("\n# TYPE ");
-    text.push_str(name);
-    text.push(' ');
-    text.push_str(kind);
-    text.push('\n');
+    push_head(text, name, kind, family.help());
     for metric in family.get_metric() {
         match family.get_field_type() {
             MetricType::COUNTER => {
@@ -103,43 +93,9 @@ fn write_labels(text: &mut String, labels: &[LabelPair], bucket_end: Option<f64>
     text.push('}');
 }
 
-fn push_escaped(text: &mut String, plain: &str, in_quotes: bool) {
-    for character in plain.chars() {
-        match character {
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '"' if in_quotes => text.push_str("\\\""),
-            other => text.push(other),
-        }
-    }
-}
-
 #[expect(clippy::cast_precision_loss, reason = "as the format's own library has it")]
 fn whole(count: u64) -> f64 {
     count as f64
-}
-
-/// The shortest form that reads back as the same number, with an exponent below 1e-4 and from 1e6 on.
-fn push_number(text: &mut String, value: f64) {
-    if value.is_nan() {
-        return text.push_str("NaN");
-    }
-    if value.is_infinite() {
-        return text.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
-    }
-    if value == 0.0 {
-        return text.push('0');
-    }
-    let scientific = format!("{value:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    // Writing to a string does not fail.
-    let _ = if (-4..6).contains(&exponent) {
-        write!(text, "{value}")
-    } else {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        write!(text, "{digits}e{sign}{:02}", exponent.abs())
-    };
 }
 
 #[cfg(test)]
@@ -148,36 +104,6 @@ mod tests {
     use rubelet_testbed::metrics_text::MetricsText;
 
     use super::*;
-
-    #[test]
-    fn numbers_are_spelled_as_upstreams_are() {
-        let check = |value: f64, expected: &str| {
-            let mut text = String::new();
-            push_number(&mut text, value);
-            assert_eq!(text, expected);
-        };
-        check(0.0, "0");
-        check(-0.0, "0");
-        check(1.0, "1");
-        check(-1.0, "-1");
-        check(0.005, "0.005");
-        check(0.0001, "0.0001");
-        check(0.00001, "1e-05");
-        check(0.000_012_5, "1.25e-05");
-        check(124.5, "124.5");
-        check(604_800.0, "604800");
-        check(999_999.0, "999999");
-        check(1_000_000.0, "1e+06");
-        check(1_048_576.0, "1.048576e+06");
-        check(2_592_000.0, "2.592e+06");
-        check(-31_104_000.0, "-3.1104e+07");
-        check(1.7e300, "1.7e+300");
-        check(1_763_309_100.25, "1.76330910025e+09");
-        check(18_446_744_073_709_551_615.0, "1.8446744073709552e+19");
-        check(f64::INFINITY, "+Inf");
-        check(f64::NEG_INFINITY, "-Inf");
-        check(f64::NAN, "NaN");
-    }
 
     #[test]
     fn a_page_reads_back_as_it_was_counted() {

@@ -17,5 +17,6 @@ mod log_rotation;
 mod metrics;
 mod pods;
 mod server;
+mod statistics;
 mod volumes;
 mod why;

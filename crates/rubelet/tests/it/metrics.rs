@@ -12,7 +12,12 @@ use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Node, Options, PodFacts};
 use rubelet_testbed::wait::wait_for;
 use serde_json::json;
 
-const PAGES: [&str; 3] = ["/metrics", "/metrics/probes", "/metrics/slis"];
+const PAGES: [&str; 4] = [
+    "/metrics",
+    "/metrics/probes",
+    "/metrics/resource",
+    "/metrics/slis",
+];
 
 fn page(node: &Node, path: &str) -> Result<MetricsText> {
     let answer = node.get(path)?;
@@ -180,6 +185,12 @@ fn every_page_is_what_its_table_says() {
             for family in page(node, path)?.families.values() {
                 check_documented(path, family, &documented)?;
                 check_help(family)?;
+                let has_time = family.samples.iter().any(|sample| sample.time_ms.is_some());
+                ensure!(
+                    !has_time || path == "/metrics/resource",
+                    "{} has times of its own",
+                    family.name
+                );
             }
         }
         // A count follows what it counts by a moment.

@@ -161,8 +161,6 @@ fn what_is_not_built_yet_says_so() {
         for (path, mark) in [
             // Also an empty metrics page, for scrapers that ignore the HTTP status.
             ("/metrics/cadvisor", "# "),
-            ("/metrics/resource", "# "),
-            ("/stats/summary", ""),
         ] {
             let text = format!("{mark}rubelet does not support statistics of containers yet\n");
             check(&mut tls, "GET", path, (501, PLAIN, "", &text)).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
@@ -20,7 +20,8 @@ use rubelet_model::explanation::PodExplanation;
 use rubelet_model::observation::{PodObservation, PodUid};
 use rubelet_ports::api::Reviewer;
 use rubelet_ports::{
-    Clock, CpuProfiler, MetricsPage, MetricsPages, NoAnswer, PodView, RuntimeError, RuntimeWriter,
+    Clock, CpuProfiler, MetricsPage, MetricsPages, NoAnswer, NoSummary, NodeStatistics, PodView,
+    RuntimeError, RuntimeWriter, SummaryExtent,
 };
 use rubelet_server::{
     ListenOptions, ServeOptions, Server, ServerError, ServerHandle, ServerMetrics, ServingCertificate,
@@ -167,6 +168,29 @@ impl MetricsPages for Pages {
     }
 }
 
+/// Pages of statistics that say which they are.
+#[derive(Default)]
+pub(crate) struct FakeStatistics {
+    pub(crate) has_no_summary: AtomicBool,
+}
+
+#[async_trait]
+impl NodeStatistics for FakeStatistics {
+    async fn resource_page(&self) -> Arc<[u8]> {
+        Arc::from(*b"# HELP resources x\n# TYPE resources gauge\nresources 1 1763495289123\n")
+    }
+
+    async fn summary(&self, extent: SummaryExtent) -> Result<Arc<[u8]>, NoSummary> {
+        if self.has_no_summary.load(Ordering::Relaxed) {
+            return Err(NoSummary("the runtime is away".to_owned()));
+        }
+        Ok(match extent {
+            SummaryExtent::CpuAndMemory => Arc::from(*b"{\"short\": 1}"),
+            SummaryExtent::Everything => Arc::from(*b"{\"all\": 1}"),
+        })
+    }
+}
+
 pub(crate) struct Ports {
     pub(crate) tls: u16,
     pub(crate) read_only: u16,
@@ -185,6 +209,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) set_verbosity: Arc<SetVerbosity>,
     pub(crate) cpu_profiler: Option<Arc<dyn CpuProfiler>>,
+    pub(crate) statistics: Arc<FakeStatistics>,
     pages: Arc<Pages>,
     root: PathBuf,
     rubelet_configuration: Option<PathBuf>,
@@ -229,6 +254,7 @@ impl<'a> Setup<'a> {
             clock: Arc::new(HostClock::new()),
             set_verbosity: Arc::new(|_| {}),
             cpu_profiler: None,
+            statistics: Arc::default(),
             pages: Arc::new(Pages::new()?),
             root: scope.path("root"),
             rubelet_configuration: None,
@@ -298,6 +324,7 @@ impl<'a> Setup<'a> {
                 set_verbosity: self.set_verbosity.clone(),
                 metrics: self.pages.metrics.clone(),
                 metrics_pages: self.pages.clone(),
+                statistics: self.statistics.clone(),
                 cpu_profiler: self.cpu_profiler.clone(),
             })
         }))

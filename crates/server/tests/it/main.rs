@@ -24,5 +24,6 @@ mod rotated_logs;
 mod runtime;
 mod sessions;
 mod state_pages;
+mod statistics;
 mod vanishing;
 mod why;

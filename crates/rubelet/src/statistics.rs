@@ -1,0 +1,94 @@
+//! Putting the statistics of node and pods together.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rubelet_agent::{AgentHandle, AgentSettings};
+use rubelet_config::settings::Settings;
+use rubelet_host::capacity::huge_pages;
+use rubelet_host::cgroup::CgroupVersion;
+use rubelet_host::cgroups::Layout;
+use rubelet_host::usage::own_cgroup;
+use rubelet_host::{HostDisk, HostSignals, HostUsage};
+use rubelet_ports::{Clock as _, NodeStatistics};
+use rubelet_stats::{
+    CgroupPlaces, Statistics, StatisticsPorts, StatisticsSettings, StoragePlaces, SystemCgroup,
+};
+
+use crate::agent::{NodeFound, pod_logs_dir, std_duration};
+use crate::cgroups::pods_cgroup;
+use crate::edges::Edges;
+use crate::metrics::beginnings;
+
+/// They read nothing until they are asked for.
+pub(crate) fn of_node(
+    settings: StatisticsSettings,
+    cgroup: CgroupVersion,
+    agent: &AgentHandle,
+    edges: &Edges,
+) -> Result<Arc<dyn NodeStatistics>> {
+    let layout = Layout::of_this_machine(cgroup).context("look for the machine's cgroups")?;
+    let ports = StatisticsPorts {
+        clock: edges.clock.clone(),
+        spawner: edges.spawner.clone(),
+        runtime: edges.cri.clone(),
+        images: edges.cri.clone(),
+        usage: Arc::new(HostUsage::new(&layout, edges.clock.clone())),
+        signals: Arc::new(HostSignals::new(&layout)),
+        disk: Arc::new(HostDisk::new()),
+        pods: Arc::new(agent.clone()),
+    };
+    Ok(Arc::new(Statistics::new(settings, ports)))
+}
+
+pub(crate) fn settings(
+    settings: &Settings,
+    found: &NodeFound<'_>,
+    agent: &AgentSettings,
+    edges: &Edges,
+) -> StatisticsSettings {
+    let node = &agent.node;
+    StatisticsSettings {
+        node_name: found.name.to_owned(),
+        places: CgroupPlaces {
+            root: node.cgroup_root.clone(),
+            driver: node.cgroup_driver,
+            runtime_name: found.runtime_name.to_owned(),
+            are_per_qos: node.cgroups_per_qos,
+        },
+        system_cgroups: system_cgroups(settings, agent, edges),
+        storage: StoragePlaces {
+            root_dir: agent.root_dir.clone(),
+            pod_logs_dir: PathBuf::from(pod_logs_dir(settings)),
+        },
+        volume_period: std_duration(settings.configuration().volume_stats_agg_period),
+        huge_page_bytes: huge_pages().into_iter().map(|(size, count)| size * count).sum(),
+    }
+}
+
+/// The cgroups that the settings name; rubelet's own and that of all pods are known without.
+fn system_cgroups(settings: &Settings, agent: &AgentSettings, edges: &Edges) -> Vec<SystemCgroup> {
+    let configuration = settings.configuration();
+    let named = |path: &str| Some(path.to_owned()).filter(|path| path.starts_with('/'));
+    let cgroups = [
+        (
+            "kubelet",
+            named(&configuration.kubelet_cgroups).or_else(own_cgroup),
+        ),
+        ("runtime", named(&settings.flags().runtime_cgroups)),
+        ("misc", named(&configuration.system_cgroups)),
+        ("pods", pods_cgroup(&agent.node)),
+    ];
+    let own_start = beginnings(edges.clock.now()).started_at;
+    cgroups
+        .into_iter()
+        .filter_map(|(name, path)| {
+            Some(SystemCgroup {
+                name,
+                path: path?,
+                started_at: (name == "kubelet").then_some(own_start),
+            })
+        })
+        .collect()
+}

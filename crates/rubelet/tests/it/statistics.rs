@@ -1,0 +1,145 @@
+//! Statistics of real pods: what metrics-server and dashboards read.
+
+use anyhow::{Context, Result, ensure};
+use rubelet_testbed::containerd::Flavour;
+use rubelet_testbed::in_scope;
+use rubelet_testbed::metrics_text::MetricsText;
+use rubelet_testbed::node::manifest::{UNTIL_TERM, pod, shell, with};
+use rubelet_testbed::node::{Bed, DEADLINE, Kubelet, Node, Options};
+use rubelet_testbed::wait::wait_for;
+use serde_json::{Value, json};
+
+fn resources(node: &Node) -> Result<MetricsText> {
+    let answer = node.get("/metrics/resource")?;
+    ensure!(answer.status == 200, "{}", answer.text());
+    MetricsText::parse(&answer.text()).context("the page of resources")
+}
+
+/// A family's series of the pod, which must be there with a time.
+fn value(page: &MetricsText, family: &str, labels: &[(&str, &str)]) -> Result<f64> {
+    let samples = page.family(family).map(|family| family.samples.as_slice());
+    let mut matching = samples.unwrap_or_default().iter().filter(|sample| {
+        let has = |(name, value): &(&str, &str)| sample.labels.get(*name).is_some_and(|found| found == value);
+        labels.iter().all(has)
+    });
+    let sample = matching
+        .next()
+        .with_context(|| format!("no {family} {labels:?}"))?;
+    ensure!(matching.next().is_none(), "two series: {family} {labels:?}");
+    ensure!(
+        sample.time_ms.is_some_and(|time| time > 1_500_000_000_000),
+        "{sample:?}"
+    );
+    Ok(sample.value)
+}
+
+fn summary(node: &Node, query: &str) -> Result<Value> {
+    let answer = node.get(&format!("/stats/summary{query}"))?;
+    ensure!(answer.status == 200, "{}", answer.text());
+    Ok(serde_json::from_str(&answer.text())?)
+}
+
+fn positive(summary: &Value, pointer: &str) -> Result<()> {
+    let found = summary.pointer(pointer);
+    let number = found.and_then(Value::as_u64).unwrap_or(0);
+    ensure!(number > 0, "{pointer} is {found:?} in {summary:#}");
+    Ok(())
+}
+
+fn check_summary(summary: &Value, node: &Node) -> Result<()> {
+    let pods = summary["pods"].as_array().context("no pods")?;
+    ensure!(pods.len() == 1, "{} pods", pods.len());
+    let expected =
+        json!({ "name": node.pod_name("web"), "namespace": "default", "uid": pods[0]["podRef"]["uid"] });
+    ensure!(pods[0]["podRef"] == expected, "{}", pods[0]["podRef"]);
+    ensure!(pods[0]["containers"][0]["name"] == "main", "{}", pods[0]);
+    for pointer in [
+        "/node/cpu/usageNanoCores",
+        "/node/memory/availableBytes",
+        "/node/fs/capacityBytes",
+        "/node/fs/inodesUsed",
+        "/node/runtime/imageFs/usedBytes",
+        "/node/runtime/containerFs/capacityBytes",
+        "/node/rlimit/maxpid",
+        "/pods/0/cpu/usageCoreNanoSeconds",
+        "/pods/0/memory/workingSetBytes",
+        "/pods/0/process_stats/process_count",
+        "/pods/0/containers/0/cpu/usageCoreNanoSeconds",
+        "/pods/0/containers/0/memory/rssBytes",
+        "/pods/0/containers/0/rootfs/usedBytes",
+        "/pods/0/containers/0/logs/inodesUsed",
+        // What the container wrote there.
+        "/pods/0/volume/0/usedBytes",
+        "/pods/0/ephemeral-storage/usedBytes",
+    ] {
+        positive(summary, pointer)?;
+    }
+    ensure!(pods[0]["volume"][0]["name"] == "scratch", "{}", pods[0]["volume"]);
+    let used = pods[0]["volume"][0]["usedBytes"].as_u64();
+    ensure!(used.is_some_and(|used| used >= 100_000), "{used:?}");
+    ensure!(pods[0]["network"]["time"].is_string(), "{}", pods[0]);
+    let system = summary["node"]["systemContainers"]
+        .as_array()
+        .context("no system containers")?;
+    ensure!(system.iter().any(|one| one["name"] == "pods"), "{system:?}");
+    Ok(())
+}
+
+#[test]
+fn a_pod_shows_what_it_uses_until_it_is_gone() {
+    in_scope("statistics", async |scope| {
+        let kubelet = Kubelet::Rubelet(env!("CARGO_BIN_EXE_rubelet").into());
+        let bed = Bed::start(scope, Flavour::Debian, Options::new(kubelet)).await?;
+        let node = &bed.node;
+        let writes = format!("head -c 200000 /dev/zero > /scratch/file; echo a line; {UNTIL_TERM}");
+        let mount = json!([{ "name": "scratch", "mountPath": "/scratch" }]);
+        let web = pod("web")
+            .container(with(shell("main", &writes), "volumeMounts", mount))
+            .spec("volumes", json!([{ "name": "scratch", "emptyDir": {} }]));
+        node.write("web", &web.json())?;
+        node.wait_until_ready("web").await?;
+        let name = node.pod_name("web");
+        let main = [
+            ("container", "main"),
+            ("namespace", "default"),
+            ("pod", name.as_str()),
+        ];
+        let page = resources(node)?;
+        for (family, labels, least) in [
+            ("container_cpu_usage_seconds_total", &main[..], 0.001),
+            ("container_memory_working_set_bytes", &main[..], 50_000.0),
+            ("pod_cpu_usage_seconds_total", &main[1..], 0.001),
+            ("pod_memory_working_set_bytes", &main[1..], 50_000.0),
+            ("node_cpu_usage_seconds_total", &[], 0.1),
+            ("node_memory_working_set_bytes", &[], 1_000_000.0),
+        ] {
+            let found = value(&page, family, labels)?;
+            ensure!(found >= least, "{family} {labels:?}: {found}");
+        }
+        let started = page.sum("container_start_time_seconds", &main);
+        ensure!(started.is_some_and(|started| started > 1.5e9), "{started:?}");
+        ensure!(page.sum("resource_scrape_error", &[]) == Some(0.0), "an error");
+        ensure!(
+            page.sum("container_cpu_usage_seconds_total", &[("container", "")])
+                .is_none()
+        );
+        wait_for("a summary has every part", DEADLINE, || {
+            check_summary(&summary(node, "")?, node)
+        })?;
+        let short = summary(node, "?only_cpu_and_memory=true")?;
+        ensure!(
+            short["node"].get("fs").is_none() && short["pods"][0].get("network").is_none(),
+            "{short}"
+        );
+        positive(&short, "/pods/0/containers/0/memory/workingSetBytes")?;
+        node.remove("web")?;
+        node.wait_until_gone("web").await?;
+        wait_for("the pod's statistics are gone", DEADLINE, || {
+            let page = resources(node)?;
+            let left = page.sum("pod_cpu_usage_seconds_total", &main[1..]);
+            ensure!(left.is_none(), "{left:?}");
+            ensure!(summary(node, "")?["pods"] == json!([]), "it is in the summary");
+            Ok(())
+        })
+    });
+}

@@ -1,0 +1,215 @@
+//! The pages of statistics, made when they are asked for.
+//!
+//! Owns one answer at a time for each page, which all who ask meanwhile share, and the end of it all: five minutes after the last
+//! question everything that is remembered is given back.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use rubelet_ports::{
+    Clock, DiskReader, ImageReader, Moment, NoSummary, NodeSignals, NodeStatistics, PodsToRun, RuntimeError,
+    RuntimeReader, Spawner, SummaryExtent, UsageReader,
+};
+use rubelet_usage::summary::Summary;
+use serde::Serialize as _;
+
+use crate::places::CgroupPlaces;
+use crate::resource_page;
+use crate::sampler::{Sampler, Scope, SystemCgroup};
+use crate::single_flight::SingleFlight;
+use crate::storage::{Storage, StoragePlaces};
+use crate::summary::{NodeFacts, assemble};
+use crate::walks::VolumeWalks;
+
+/// A page that was made for another client may be this old.
+const FRESH: Duration = Duration::from_secs(1);
+/// Without a question for this long nothing is kept.
+const IDLE: Duration = Duration::from_mins(5);
+
+/// The edges, each behind its port.
+#[derive(Clone)]
+pub struct StatisticsPorts {
+    pub clock: Arc<dyn Clock>,
+    pub spawner: Arc<dyn Spawner>,
+    pub runtime: Arc<dyn RuntimeReader>,
+    pub images: Arc<dyn ImageReader>,
+    pub usage: Arc<dyn UsageReader>,
+    pub signals: Arc<dyn NodeSignals>,
+    pub disk: Arc<dyn DiskReader>,
+    pub pods: Arc<dyn PodsToRun>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatisticsSettings {
+    pub node_name: String,
+    pub places: CgroupPlaces,
+    /// The cgroups of the node's own programs.
+    pub system_cgroups: Vec<SystemCgroup>,
+    pub storage: StoragePlaces,
+    /// `volumeStatsAggPeriod`; zero measures no volumes.
+    pub volume_period: Duration,
+    /// Memory that was set aside for huge pages.
+    pub huge_page_bytes: u64,
+}
+
+/// Handles are cheap to copy.
+#[derive(Clone)]
+pub struct Statistics {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    ports: StatisticsPorts,
+    facts: NodeFacts,
+    sampler: Sampler,
+    storage: Storage,
+    resource_page: SingleFlight<Arc<[u8]>>,
+    short: SingleFlight<Result<Arc<[u8]>, NoSummary>>,
+    full: SingleFlight<Result<Arc<[u8]>, NoSummary>>,
+    // A std mutex: it is held to look at a time.
+    asked: Mutex<Asked>,
+}
+
+#[derive(Default)]
+struct Asked {
+    last: Moment,
+    /// Whether a task waits for the end of questions.
+    is_watched: bool,
+}
+
+impl Statistics {
+    #[must_use]
+    pub fn new(settings: StatisticsSettings, ports: StatisticsPorts) -> Self {
+        let sampler = Sampler::new(
+            ports.clock.clone(),
+            ports.runtime.clone(),
+            ports.usage.clone(),
+            (settings.places, settings.system_cgroups),
+        );
+        let walks = (!settings.volume_period.is_zero()).then(|| {
+            Arc::new(VolumeWalks::new(
+                (ports.clock.clone(), ports.spawner.clone()),
+                ports.pods.clone(),
+                ports.disk.clone(),
+                settings.storage.root_dir.join("pods"),
+                settings.volume_period,
+            ))
+        });
+        let storage = Storage {
+            clock: ports.clock.clone(),
+            images: ports.images.clone(),
+            signals: ports.signals.clone(),
+            disk: ports.disk.clone(),
+            places: settings.storage,
+            walks,
+            image_filesystem: SingleFlight::default(),
+        };
+        Self {
+            shared: Arc::new(Shared {
+                ports,
+                facts: NodeFacts {
+                    name: settings.node_name,
+                    huge_page_bytes: settings.huge_page_bytes,
+                },
+                sampler,
+                storage,
+                resource_page: SingleFlight::default(),
+                short: SingleFlight::default(),
+                full: SingleFlight::default(),
+                asked: Mutex::default(),
+            }),
+        }
+    }
+
+    fn asked(&self) {
+        let shared = &self.shared;
+        {
+            let mut asked = shared.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.last = shared.ports.clock.moment();
+            if std::mem::replace(&mut asked.is_watched, true) {
+                return;
+            }
+        }
+        let watch = Arc::clone(shared).forget_when_idle();
+        shared.ports.spawner.spawn("end of statistics", watch.boxed());
+    }
+}
+
+#[async_trait]
+impl NodeStatistics for Statistics {
+    async fn resource_page(&self) -> Arc<[u8]> {
+        self.asked();
+        let shared = Arc::clone(&self.shared);
+        let start = move || async move { shared.render_resource_page().await }.boxed();
+        let clock = &self.shared.ports.clock;
+        self.shared.resource_page.get(clock, FRESH, start).await
+    }
+
+    async fn summary(&self, extent: SummaryExtent) -> Result<Arc<[u8]>, NoSummary> {
+        self.asked();
+        let (flight, scope) = match extent {
+            SummaryExtent::CpuAndMemory => (&self.shared.short, Scope::Short),
+            SummaryExtent::Everything => (&self.shared.full, Scope::Full),
+        };
+        let shared = Arc::clone(&self.shared);
+        let start = move || async move { shared.encode_summary(scope).await }.boxed();
+        flight.get(&self.shared.ports.clock, FRESH, start).await
+    }
+}
+
+impl Shared {
+    async fn summary(&self, scope: Scope) -> Result<Summary, RuntimeError> {
+        let sample = self.sampler.sample(scope).await?;
+        let mut summary = assemble(&sample, scope, &self.facts);
+        if scope == Scope::Full {
+            self.storage.add_to(&mut summary, &sample).await;
+        }
+        Ok(summary)
+    }
+
+    async fn render_resource_page(&self) -> Arc<[u8]> {
+        let summary = self.summary(Scope::Resource).await;
+        if let Err(error) = &summary {
+            tracing::warn!(%error, "There are no statistics of pods");
+        }
+        resource_page::render(summary.ok().as_ref()).into_bytes().into()
+    }
+
+    async fn encode_summary(&self, scope: Scope) -> Result<Arc<[u8]>, NoSummary> {
+        let summary = self.summary(scope).await.map_err(|error| {
+            tracing::warn!(%error, "There are no statistics of pods");
+            NoSummary(error.to_string())
+        })?;
+        let mut json = Vec::new();
+        // As upstream's library spells it.
+        let format = serde_json::ser::PrettyFormatter::with_indent(b" ");
+        let mut encoder = serde_json::Serializer::with_formatter(&mut json, format);
+        // Writing plain figures into memory cannot fail.
+        summary.serialize(&mut encoder).unwrap_or_default();
+        Ok(json.into())
+    }
+
+    async fn forget_when_idle(self: Arc<Self>) {
+        loop {
+            let last = self.asked.lock().unwrap_or_else(PoisonError::into_inner).last;
+            let idle = self.ports.clock.moment().since(last);
+            match IDLE.checked_sub(idle).filter(|left| !left.is_zero()) {
+                Some(left) => self.ports.clock.sleep(left).await,
+                None => {
+                    self.sampler.forget();
+                    self.storage.image_filesystem.forget();
+                    self.resource_page.forget();
+                    self.short.forget();
+                    self.full.forget();
+                    let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+                    if asked.last == last {
+                        asked.is_watched = false;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

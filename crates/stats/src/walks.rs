@@ -1,0 +1,165 @@
+//! Figures of volumes, taken in the background.
+//!
+//! Owns the rounds: while volumes are asked for, each is walked through once in a period, one at a time; pages show the last result with
+//! its time. Three periods after the last question the rounds end and the results go.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rubelet_model::pod::uid_of;
+use rubelet_ports::{Clock, DiskReader, Moment, PodsToRun, SignalError, Spawner, within};
+use rubelet_usage::summary::{FsStats, ShownTime};
+use tokio::sync::watch;
+
+use crate::volumes::{MeasuredVolume, measured_volumes};
+
+/// The first question waits so long for the first round.
+const FIRST_ROUND: Duration = Duration::from_secs(2);
+const PERIODS: u32 = 3;
+
+/// A volume's last figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WalkedVolume {
+    pub(crate) name: String,
+    pub(crate) is_ephemeral: bool,
+    pub(crate) fs: FsStats,
+}
+
+/// By the pod's UID.
+pub(crate) type WalkedVolumes = BTreeMap<String, Vec<WalkedVolume>>;
+
+pub(crate) struct VolumeWalks {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) spawner: Arc<dyn Spawner>,
+    pub(crate) pods: Arc<dyn PodsToRun>,
+    pub(crate) disk: Arc<dyn DiskReader>,
+    pub(crate) pods_dir: PathBuf,
+    pub(crate) period: Duration,
+    // A std mutex: it is held to look at results, never while a volume is walked through.
+    state: Mutex<State>,
+    /// How many rounds there were.
+    rounds: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    results: WalkedVolumes,
+    asked_at: Moment,
+    is_running: bool,
+}
+
+impl VolumeWalks {
+    pub(crate) fn new(
+        (clock, spawner): (Arc<dyn Clock>, Arc<dyn Spawner>),
+        pods: Arc<dyn PodsToRun>,
+        disk: Arc<dyn DiskReader>,
+        pods_dir: PathBuf,
+        period: Duration,
+    ) -> Self {
+        Self {
+            clock,
+            spawner,
+            pods,
+            disk,
+            pods_dir,
+            period,
+            state: Mutex::default(),
+            rounds: watch::Sender::new(0),
+        }
+    }
+
+    /// The last results. The first question starts the rounds.
+    pub(crate) async fn results(self: &Arc<Self>) -> WalkedVolumes {
+        let mut rounds = self.rounds.subscribe();
+        let is_first = {
+            let mut state = self.state();
+            state.asked_at = self.clock.moment();
+            !std::mem::replace(&mut state.is_running, true)
+        };
+        if is_first {
+            let rounds = Arc::clone(self).run();
+            self.spawner.spawn("walks through volumes", Box::pin(rounds));
+        }
+        // A round that takes longer shows on a later page.
+        let _ = within(
+            self.clock.as_ref(),
+            FIRST_ROUND,
+            rounds.wait_for(|rounds| *rounds > 0),
+        )
+        .await;
+        self.state().results.clone()
+    }
+
+    async fn run(self: Arc<Self>) {
+        loop {
+            self.round().await;
+            self.rounds.send_modify(|rounds| *rounds += 1);
+            self.clock.sleep(self.period).await;
+            let mut state = self.state();
+            if self.clock.moment().since(state.asked_at) >= self.period * PERIODS {
+                *state = State::default();
+                self.rounds.send_replace(0);
+                return;
+            }
+        }
+    }
+
+    async fn round(&self) {
+        let Ok(Some(pods)) = self.pods.pods_to_run().await else {
+            return;
+        };
+        let mut known = self.state().results.clone();
+        let mut results = WalkedVolumes::new();
+        for pod in pods {
+            let uid = uid_of(&pod);
+            let before = known.remove(uid.as_str()).unwrap_or_default();
+            let mut found = Vec::new();
+            for volume in measured_volumes(&pod, &self.pods_dir) {
+                let before = before.iter().find(|before| before.name == volume.name);
+                found.extend(self.volume(&volume, before).await);
+            }
+            if !found.is_empty() {
+                results.insert(uid.as_str().to_owned(), found);
+            }
+        }
+        self.state().results = results;
+    }
+
+    async fn volume(&self, volume: &MeasuredVolume, before: Option<&WalkedVolume>) -> Option<WalkedVolume> {
+        if let Some(before) = before.filter(|_| volume.is_written_once) {
+            return Some(before.clone());
+        }
+        match self.figures(volume).await {
+            Ok(fs) => Some(WalkedVolume {
+                name: volume.name.clone(),
+                is_ephemeral: volume.is_ephemeral,
+                fs,
+            }),
+            Err(error) => {
+                // A pod that starts has no volumes yet, and one that ends has none any more.
+                tracing::debug!(%error, "A volume cannot be measured");
+                before.cloned()
+            }
+        }
+    }
+
+    async fn figures(&self, volume: &MeasuredVolume) -> Result<FsStats, SignalError> {
+        let used = self.disk.walk(&volume.path).await?;
+        let filesystem = self.disk.filesystem(&volume.path).await?;
+        Ok(FsStats {
+            time: ShownTime(self.clock.now()),
+            available_bytes: Some(filesystem.available_bytes),
+            capacity_bytes: Some(filesystem.capacity_bytes),
+            used_bytes: Some(used.bytes),
+            inodes_free: Some(filesystem.inodes_free),
+            inodes: Some(filesystem.inodes),
+            inodes_used: Some(used.inodes),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
