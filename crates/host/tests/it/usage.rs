@@ -143,6 +143,46 @@ async fn the_root_is_the_whole_machine() {
     assert!(machine.booted_at.unwrap() < root.read_at);
 }
 
+/// Hundreds of pods may end while a page is made.
+#[tokio::test]
+async fn cgroups_that_vanish_meanwhile_drop_their_rows_only() {
+    let usage = Arc::new(usage());
+    let stays = Own::new("stays");
+    let mut goers: Vec<Own> = (0..100)
+        .map(|number| Own::new(&format!("goes-{number}")))
+        .collect();
+    let question = |own: &Own| UsageQuestion {
+        paths: vec![Arc::from(own.path.as_str())],
+        classes: CLASSES,
+    };
+    let mut questions: Vec<UsageQuestion> = goers.iter().map(question).collect();
+    questions.push(question(&stays));
+    let all = usage.read(questions.clone()).await;
+    assert_eq!(all.iter().flatten().count(), 101);
+    let reader = {
+        let (usage, questions) = (Arc::clone(&usage), questions.clone());
+        tokio::spawn(async move {
+            for _ in 0..50 {
+                let rows = usage.read(questions.clone()).await;
+                assert_eq!(rows.len(), 101);
+                let last = rows[100].as_ref().expect("it stays");
+                // A row is whole, or it is not there.
+                let is_whole =
+                    |row: &UsageReading| row.figures.cpu_nanos.is_some() && row.figures.memory.is_some();
+                assert!(rows.iter().flatten().all(is_whole));
+                assert!(last.path.contains("stays"));
+            }
+        })
+    };
+    tokio::task::spawn_blocking(move || goers.drain(..).for_each(|mut goer| goer.end()))
+        .await
+        .unwrap();
+    reader.await.unwrap();
+    let left = usage.read(questions).await;
+    assert_eq!(left.iter().flatten().count(), 1);
+    assert_eq!(usage.open_rows(), 1);
+}
+
 #[tokio::test]
 async fn what_is_not_there_is_none() {
     let usage = usage();
