@@ -10,6 +10,7 @@
 
 pub mod exposition;
 mod places;
+mod pod_usage;
 mod pods;
 mod resource_page;
 mod sampler;

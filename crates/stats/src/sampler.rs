@@ -32,6 +32,8 @@ const ROOT: &str = "/";
 /// What a look is for: nothing else is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
+    /// Memory and processes, for decisions about pods.
+    Usage,
     /// `/metrics/resource`
     Resource,
     /// `/stats/summary?only_cpu_and_memory=true`
@@ -47,19 +49,24 @@ impl Scope {
 
     fn pod(self) -> Classes {
         Classes {
-            pressure: self != Self::Resource,
+            pressure: self.has_pressure(),
             io_pressure: self == Self::Full,
-            limits: self != Self::Resource,
+            limits: self.has_pressure(),
             ..Classes::default()
         }
     }
 
     fn container(self) -> Classes {
         Classes {
-            limits: true,
-            processes: self == Self::Full,
+            limits: self != Self::Usage,
+            processes: matches!(self, Self::Full | Self::Usage),
             ..self.pod()
         }
+    }
+
+    /// Summaries show more of each cgroup than its use.
+    pub(crate) fn has_pressure(self) -> bool {
+        matches!(self, Self::Short | Self::Full)
     }
 }
 
@@ -274,7 +281,7 @@ impl Sampler {
 
     fn questions(&self, scope: Scope, pods: &[RunningPod]) -> Vec<Asked> {
         let known = self.known();
-        let system = self.system.iter().filter(|_| scope != Scope::Resource);
+        let system = self.system.iter().filter(|_| scope.has_pressure());
         let mut asked: Vec<Asked> = system
             .map(|system| Asked {
                 subject: Subject::System(system.path.clone()),

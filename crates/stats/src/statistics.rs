@@ -9,15 +9,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use rubelet_ports::{
-    Clock, DiskReader, ImageReader, Moment, NoSummary, NodeSignals, NodeStatistics, PodsToRun, RuntimeError,
-    RuntimeReader, Spawner, SummaryExtent, UsageReader,
+    Clock, DiskReader, ImageReader, Moment, NoPodUsage, NoSummary, NodeSignals, NodeStatistics, PodUsage,
+    PodUsageReader, PodsToRun, RuntimeError, RuntimeReader, Spawner, SummaryExtent, UsageExtent, UsageReader,
 };
 use rubelet_usage::summary::Summary;
 use serde::Serialize as _;
 
 use crate::places::CgroupPlaces;
+use crate::pod_usage::pod_usages;
 use crate::resource_page;
-use crate::sampler::{Sampler, Scope, SystemCgroup};
+use crate::sampler::{NodeSample, Sampler, Scope, SystemCgroup};
 use crate::single_flight::SingleFlight;
 use crate::storage::{Storage, StoragePlaces};
 use crate::summary::{NodeFacts, assemble};
@@ -68,6 +69,8 @@ struct Shared {
     resource_page: SingleFlight<Arc<[u8]>>,
     short: SingleFlight<Result<Arc<[u8]>, NoSummary>>,
     full: SingleFlight<Result<Arc<[u8]>, NoSummary>>,
+    usage: SingleFlight<Result<Arc<[PodUsage]>, NoPodUsage>>,
+    usage_with_storage: SingleFlight<Result<Arc<[PodUsage]>, NoPodUsage>>,
     // A std mutex: it is held to look at a time.
     asked: Mutex<Asked>,
 }
@@ -118,6 +121,8 @@ impl Statistics {
                 resource_page: SingleFlight::default(),
                 short: SingleFlight::default(),
                 full: SingleFlight::default(),
+                usage: SingleFlight::default(),
+                usage_with_storage: SingleFlight::default(),
                 asked: Mutex::default(),
             }),
         }
@@ -159,14 +164,35 @@ impl NodeStatistics for Statistics {
     }
 }
 
+#[async_trait]
+impl PodUsageReader for Statistics {
+    async fn usage_of_pods(&self, extent: UsageExtent) -> Result<Vec<PodUsage>, NoPodUsage> {
+        self.asked();
+        let (flight, scope) = match extent {
+            UsageExtent::MemoryAndProcesses => (&self.shared.usage, Scope::Usage),
+            UsageExtent::Everything => (&self.shared.usage_with_storage, Scope::Full),
+        };
+        let shared = Arc::clone(&self.shared);
+        let start = move || async move { shared.pod_usages(scope).await }.boxed();
+        let pods = flight.get(&self.shared.ports.clock, FRESH, start).await?;
+        Ok(pods.to_vec())
+    }
+}
+
 impl Shared {
-    async fn summary(&self, scope: Scope) -> Result<Summary, RuntimeError> {
+    async fn summary(&self, scope: Scope) -> Result<(NodeSample, Summary), RuntimeError> {
         let sample = self.sampler.sample(scope).await?;
         let mut summary = assemble(&sample, scope, &self.facts);
         if scope == Scope::Full {
             self.storage.add_to(&mut summary, &sample).await;
         }
-        Ok(summary)
+        Ok((sample, summary))
+    }
+
+    async fn pod_usages(&self, scope: Scope) -> Result<Arc<[PodUsage]>, NoPodUsage> {
+        let looked = self.summary(scope).await;
+        let (sample, summary) = looked.map_err(|error| NoPodUsage(error.to_string()))?;
+        Ok(pod_usages(&sample, summary, self.ports.clock.now()).into())
     }
 
     async fn render_resource_page(&self) -> Arc<[u8]> {
@@ -174,11 +200,12 @@ impl Shared {
         if let Err(error) = &summary {
             tracing::warn!(%error, "There are no statistics of pods");
         }
-        resource_page::render(summary.ok().as_ref()).into_bytes().into()
+        let summary = summary.ok().map(|(_, summary)| summary);
+        resource_page::render(summary.as_ref()).into_bytes().into()
     }
 
     async fn encode_summary(&self, scope: Scope) -> Result<Arc<[u8]>, NoSummary> {
-        let summary = self.summary(scope).await.map_err(|error| {
+        let (_, summary) = self.summary(scope).await.map_err(|error| {
             tracing::warn!(%error, "There are no statistics of pods");
             NoSummary(error.to_string())
         })?;
@@ -203,6 +230,8 @@ impl Shared {
                     self.resource_page.forget();
                     self.short.forget();
                     self.full.forget();
+                    self.usage.forget();
+                    self.usage_with_storage.forget();
                     let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
                     if asked.last == last {
                         asked.is_watched = false;

@@ -136,7 +136,7 @@ fn with_row(stats: &mut ContainerStats, row: &Row, scope: Scope) {
 fn with_runtime(stats: &mut ContainerStats, runtime: &v1::ContainerStats, scope: Scope) {
     let value = |value: &Option<v1::UInt64Value>| value.as_ref().map(|value| value.value);
     let time = |nanos: i64| ShownTime(Timestamp::from_unix_nanos(nanos));
-    let psi = (scope != Scope::Resource).then(PsiStats::default);
+    let psi = scope.has_pressure().then(PsiStats::default);
     let cpu = runtime.cpu.unwrap_or_default();
     stats.cpu = Some(CpuStats {
         time: time(cpu.timestamp),
@@ -168,7 +168,7 @@ fn time(row: &Row) -> ShownTime {
 
 /// All zeros where the kernel has no such file: the field is always there.
 fn psi(figures: Option<PressureFigures>, scope: Scope) -> Option<PsiStats> {
-    (scope != Scope::Resource).then(|| figures.unwrap_or_default().into())
+    scope.has_pressure().then(|| figures.unwrap_or_default().into())
 }
 
 fn cpu_stats(row: &Row, scope: Scope) -> Option<CpuStats> {

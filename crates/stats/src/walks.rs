@@ -50,6 +50,16 @@ struct State {
     is_running: bool,
 }
 
+/// However the rounds end, the next question starts them anew.
+struct Rounds(Arc<VolumeWalks>);
+
+impl Drop for Rounds {
+    fn drop(&mut self) {
+        *self.0.state() = State::default();
+        self.0.rounds.send_replace(0);
+    }
+}
+
 impl VolumeWalks {
     pub(crate) fn new(
         (clock, spawner): (Arc<dyn Clock>, Arc<dyn Spawner>),
@@ -93,14 +103,14 @@ impl VolumeWalks {
     }
 
     async fn run(self: Arc<Self>) {
+        let rounds = Rounds(self);
+        let walks = &rounds.0;
         loop {
-            self.round().await;
-            self.rounds.send_modify(|rounds| *rounds += 1);
-            self.clock.sleep(self.period).await;
-            let mut state = self.state();
-            if self.clock.moment().since(state.asked_at) >= self.period * PERIODS {
-                *state = State::default();
-                self.rounds.send_replace(0);
+            walks.round().await;
+            walks.rounds.send_modify(|rounds| *rounds += 1);
+            walks.clock.sleep(walks.period).await;
+            let asked_at = walks.state().asked_at;
+            if walks.clock.moment().since(asked_at) >= walks.period.saturating_mul(PERIODS) {
                 return;
             }
         }

@@ -9,3 +9,4 @@
 mod node;
 mod pages;
 mod summaries;
+mod usage;

@@ -48,7 +48,7 @@ fn figures(cpu_nanos: u64, memory_bytes: u64) -> Figures {
 }
 
 /// A pod that has everything.
-fn full_node() -> Node {
+pub(crate) fn full_node() -> Node {
     let node = Node::new();
     node.run("web");
     node.runtime.set_figures("web", 1, 1);
