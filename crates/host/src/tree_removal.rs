@@ -20,6 +20,9 @@ use crate::volumes::mount_table::unescaped;
 /// Directories held open at once. What lies deeper is moved up and removed from there.
 const MAX_DEPTH: usize = 64;
 
+/// Entries that are looked at for mounts one by one. For a larger tree the kernel's list of all mounts is less work.
+const MAX_LOOKS: usize = 256;
+
 /// How often a directory that was emptied may turn out to have new entries, over the whole walk.
 const MAX_REWINDS: u32 = 100_000;
 
@@ -50,17 +53,22 @@ pub(crate) fn remove_tree(path: &Path) -> Result<(), FileError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(attempt(error)),
     };
-    let mounts = std::fs::read("/proc/self/mountinfo").map_err(failed(path, "read the list of mounts"))?;
-    if let Some(mounted) = mount_below(&mounts, &parent.join(name)) {
-        let message = format!(
-            "something is mounted on {}; nothing is removed",
-            mounted.display()
-        );
-        return Err(refused(path, FileErrorKind::Mounted, message));
-    }
+    let place = parent.join(name);
     let name = CString::new(name.as_bytes()).map_err(|error| attempt(error.into()))?;
     let parent = rustix::fs::open(&parent, directory_flags(), Mode::empty());
     let parent = parent.map_err(|errno| attempt(errno.into()))?;
+    // The kernel's list has the mounts of all pods.
+    if !has_no_mount(&parent, &name).unwrap_or(false) {
+        let mounts =
+            std::fs::read("/proc/self/mountinfo").map_err(failed(path, "read the list of mounts"))?;
+        if let Some(mounted) = mount_below(&mounts, &place) {
+            let message = format!(
+                "something is mounted on {}; nothing is removed",
+                mounted.display()
+            );
+            return Err(refused(path, FileErrorKind::Mounted, message));
+        }
+    }
     match remove_below(&parent, &name) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY | Errno::XDEV) => Err(refused(
@@ -112,6 +120,46 @@ impl Level {
             entries: Dir::new(opened)?,
         })
     }
+}
+
+/// Whether a walk shows that nothing is mounted at or below an entry; false when it would be long, or when the kernel does not tell.
+fn has_no_mount(parent: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
+    let mount = look(parent, c".")?.mount;
+    let looked = match look(parent, name) {
+        Err(Errno::NOENT) => return Ok(true),
+        looked => looked?,
+    };
+    if mount.id == 0 || looked.mount != mount {
+        return Ok(false);
+    }
+    let mut levels = Vec::new();
+    if looked.is_directory {
+        levels.push(Level::open(parent, name)?);
+    }
+    let mut looks = 0_usize;
+    while let Some(mut level) = levels.pop() {
+        let Some(entry) = level.entries.read() else {
+            continue;
+        };
+        let entry = entry?;
+        levels.push(level);
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        looks += 1;
+        let directory = levels.last().map(|level| level.entries.fd()).transpose()?;
+        let Some(directory) = directory else { break };
+        let looked = look(directory, name)?;
+        if looked.mount != mount || looks > MAX_LOOKS || levels.len() >= MAX_DEPTH {
+            return Ok(false);
+        }
+        if looked.is_directory {
+            let below = Level::open(directory, name)?;
+            levels.push(below);
+        }
+    }
+    Ok(true)
 }
 
 /// Removes an entry of a directory. Something that is not there is no error at any point: others may remove too.

@@ -107,3 +107,22 @@ async fn a_mount_keeps_the_whole_tree() {
     files.remove_tree(&tree).await.unwrap();
     assert!(!tree.exists() && data.exists());
 }
+
+#[tokio::test]
+async fn a_mount_keeps_a_tree_that_is_too_large_to_look_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = HostFiles::new();
+    let tree = dir.path().join("tree");
+    fs::create_dir_all(tree.join("z/volume")).unwrap();
+    for number in 0..600 {
+        fs::write(tree.join(format!("z/{number}")), "").unwrap();
+    }
+    let mounted = mount_tmpfs(&tree.join("z/volume"));
+    let error = files.remove_tree(&tree).await.unwrap_err();
+    assert_eq!(error.kind, FileErrorKind::Mounted, "{error}");
+    let left = fs::read_dir(tree.join("z")).unwrap().count();
+    assert_eq!(left, 601, "nothing is removed");
+    drop(mounted);
+    files.remove_tree(&tree).await.unwrap();
+    assert!(!tree.exists());
+}
