@@ -22,7 +22,8 @@ const GOAL_BYTES: u64 = 18_000_000;
 /// What the linker's notes call all that LTO has made one.
 const PROGRAM: &str = "rubelet";
 
-const SHOWN_CRATES: usize = 25;
+const SHOWN_SECTIONS: usize = 8;
+const SHOWN_CRATES: usize = 30;
 const SHOWN_TYPES: usize = 20;
 const SHOWN_FUNCTIONS: usize = 20;
 
@@ -34,17 +35,12 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let bytes = file.len();
     println!("{BINARY}: {bytes} bytes; budget {BUDGET_BYTES}, goal {GOAL_BYTES}");
     let map = root.join(LINK_MAP);
-    match fs::metadata(&map) {
-        Ok(noted) if is_of_one_link(noted.modified()?, file.modified()?) => {
-            let text = fs::read_to_string(&map).with_context(|| format!("read {}", map.display()))?;
-            print!("{}", report(&link_map::pieces(&text)));
-        }
-        Ok(_) => {
-            println!("{LINK_MAP} is of another link than the binary: nothing more to show");
-        }
-        Err(_) => {
-            println!("{LINK_MAP} is not there: this machine's linker writes none; nothing more to show")
-        }
+    let noted = fs::metadata(&map).and_then(|noted| noted.modified());
+    if noted.is_ok_and(|noted| file.modified().is_ok_and(|made| is_of_one_link(noted, made))) {
+        let text = fs::read_to_string(&map).with_context(|| format!("read {}", map.display()))?;
+        print!("{}", report(&link_map::pieces(&text)));
+    } else {
+        println!("{LINK_MAP} is not there or of another link than the binary: nothing more to show");
     }
     Ok(over_budget(bytes).into_iter().collect())
 }
@@ -66,30 +62,23 @@ fn over_budget(bytes: u64) -> Option<String> {
 
 fn report(pieces: &[Piece]) -> String {
     let code: Vec<&Piece> = pieces.iter().filter(|piece| piece.section == ".text").collect();
-    let mut text = table(
-        "sections",
-        usize::MAX,
-        pieces.iter().map(|piece| (piece.section.clone(), piece.bytes)),
-    );
-    let crates = |piece: &&Piece| (piece.home.clone(), piece.bytes);
-    text += &table(
-        "code by the crate it was made in",
-        SHOWN_CRATES,
-        code.iter().map(crates),
-    );
-    let families = |piece: &&Piece| (family(&piece.name).to_owned(), piece.bytes);
-    text += &table("code by kind", usize::MAX, code.iter().map(families));
+    let sections = pieces.iter().map(|piece| (piece.section.clone(), piece.bytes));
+    let crates = code.iter().map(|piece| (owner(piece), piece.bytes));
+    let kinds = code
+        .iter()
+        .map(|piece| (kind(&piece.name).to_owned(), piece.bytes));
     let types = code
         .iter()
         .filter_map(|piece| Some((subject(&piece.name)?, piece.bytes)));
-    text += &table("code by type", SHOWN_TYPES, types);
-    let functions = |piece: &&Piece| (piece.name.clone(), piece.bytes);
-    text += &table(
-        "functions, all instances together",
-        SHOWN_FUNCTIONS,
-        code.iter().map(functions),
-    );
-    text
+    let functions = code.iter().map(|piece| (function(piece), piece.bytes));
+    [
+        table("sections", SHOWN_SECTIONS, sections),
+        table("code by crate", SHOWN_CRATES, crates),
+        table("code by kind", usize::MAX, kinds),
+        table("code by API type", SHOWN_TYPES, types),
+        table("functions, all instances together", SHOWN_FUNCTIONS, functions),
+    ]
+    .concat()
 }
 
 /// The largest rows of sums, the rest as one.
@@ -143,8 +132,16 @@ fn owner(piece: &Piece) -> String {
     }
 }
 
+/// Hand-written machine code has no functions of its own.
+fn function(piece: &Piece) -> String {
+    match piece.name.as_str() {
+        ".text" => format!("{}, assembler", piece.home),
+        name => name.to_owned(),
+    }
+}
+
 /// What a function does, by its name.
-fn family(name: &str) -> &'static str {
+fn kind(name: &str) -> &'static str {
     let kinds = [
         ("drop_in_place", "dropping"),
         ("drop_glue", "dropping"),
@@ -187,7 +184,7 @@ mod tests {
     #[test]
     fn code_is_sorted_into_kinds_and_types() {
         let check = |name: &str, kind: &str, about: Option<&str>| {
-            assert_eq!(family(name), kind, "{name}");
+            assert_eq!(super::kind(name), kind, "{name}");
             assert_eq!(subject(name).as_deref(), about, "{name}");
         };
         check(

@@ -184,13 +184,13 @@ impl ApiActor {
                     let known = self.pods.get(uid_text(&pod));
                     // The same version is kept as it is, so that nobody has to compare it.
                     if !known.is_some_and(|known| is_same_version(known, &pod)) {
-                        self.put(pod);
+                        self.put(&pod);
                     }
                 }
                 true
             }
             Change::Applied(pod) => {
-                self.put(pod);
+                self.put(&pod);
                 true
             }
             Change::Deleted(pod) => self.remove(uid_text(&pod)),
@@ -219,19 +219,19 @@ impl ApiActor {
         }
     }
 
-    fn put(&mut self, pod: Arc<Pod>) {
-        let uid = uid_text(&pod).to_owned();
+    fn put(&mut self, pod: &Arc<Pod>) {
+        let uid = uid_text(pod).to_owned();
         self.own.remove(&uid);
         self.unreadable.remove(&uid);
-        if is_unreadable(&pod) && !is_mirror_pod(&pod) {
-            self.unreadable.insert(uid.clone(), Arc::clone(&pod));
-        } else if !is_mirror_pod(&pod) {
-            self.own.insert(uid.clone(), with_spec(Arc::clone(&pod)));
+        if is_unreadable(pod) && !is_mirror_pod(pod) {
+            self.unreadable.insert(uid.clone(), Arc::clone(pod));
+        } else if !is_mirror_pod(pod) {
+            self.own.insert(uid.clone(), with_spec(Arc::clone(pod)));
         }
-        let before = self.pods.insert(uid, Arc::clone(&pod));
-        if is_mirror_pod(&pod) || before.is_some_and(|before| is_mirror_pod(&before)) {
+        let before = self.pods.insert(uid, Arc::clone(pod));
+        if is_mirror_pod(pod) || before.is_some_and(|before| is_mirror_pod(&before)) {
             self.mirrors
-                .send_modify(|mirrors| Arc::make_mut(mirrors).put(&pod));
+                .send_modify(|mirrors| Arc::make_mut(mirrors).put(pod));
         }
     }
 

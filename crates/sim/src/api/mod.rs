@@ -339,7 +339,7 @@ impl Follower {
                 self.next = Some(store.log.len());
                 let pods: Vec<_> = store.pods.values().cloned().collect();
                 drop(store);
-                let all = pods.into_iter().map(|pod| self.decode(pod));
+                let all = pods.into_iter().map(|pod| self.decode(&pod));
                 Some(Change::All(all.collect()))
             }
             Some(next) => {
@@ -347,7 +347,7 @@ impl Follower {
                 drop(store);
                 self.next = Some(next + 1);
                 Some(match change {
-                    Change::Applied(pod) => Change::Applied(self.decode(pod)),
+                    Change::Applied(pod) => Change::Applied(self.decode(&pod)),
                     change => change,
                 })
             }
@@ -355,13 +355,13 @@ impl Follower {
     }
 
     /// A pod that was decoded once keeps its content of then.
-    fn decode(&mut self, pod: Arc<Pod>) -> Arc<Pod> {
-        let read = self.api.as_decoded(Arc::clone(&pod));
+    fn decode(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
+        let read = self.api.as_decoded(Arc::clone(pod));
         if read.spec.is_some() {
-            self.decoded.insert(uid_of(&pod), Arc::clone(&read));
+            self.decoded.insert(uid_of(pod), Arc::clone(&read));
             return read;
         }
-        let Some(known) = self.decoded.get_mut(&uid_of(&pod)) else {
+        let Some(known) = self.decoded.get_mut(&uid_of(pod)) else {
             return read;
         };
         Arc::make_mut(known).metadata = pod.metadata.clone();
