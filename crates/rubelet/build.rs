@@ -3,7 +3,10 @@
 //! Functions whose machine code is the same become one: generic code is full of them. Only the linker that comes with the
 //! compiler on x86_64 is asked; elsewhere another one may be in its place that does not know how.
 
-#![allow(clippy::disallowed_methods, reason = "a build script is configured by variables")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a build script is configured by variables"
+)]
 
 use std::path::Path;
 

@@ -355,7 +355,7 @@ fn what_is_said_of_containers_is_so() {
 const API_UID: &str = "00000001-api";
 
 /// A pod of the API server with a sidecar, a hook and one regular container; its main container is not ready.
-fn api_pod(status: Value) -> Pod {
+fn api_pod(status: &Value) -> Pod {
     let main = container("main", json!({}));
     let hook = json!({"preStop": {"exec": {"command": ["ok"]}}});
     let side = container("side", json!({"restartPolicy": "Always", "lifecycle": hook}));
@@ -385,23 +385,23 @@ impl Story {
 
 #[test]
 fn a_status_of_another_client_may_be_repeated_and_not_made() {
-    let check = |shown: Value, expected: &str| {
+    let check = |shown: &Value, expected: &str| {
         let mut story = Story::on_node(&spec(&[container("main", json!({}))]), true);
-        story.api_delivers(&api_pod(unready_main("True", "Pending")));
+        story.api_delivers(&api_pod(&unready_main("True", "Pending")));
         let pods = vec![Arc::new(api_pod(shown))];
         story.happens(Fact::Published { pods });
         story.check(expected);
     };
-    check(unready_main("True", "Pending"), "");
-    check(unready_main("False", "Running"), "");
-    check(unready_main("True", "Running"), "it is ready, main is not");
+    check(&unready_main("True", "Pending"), "");
+    check(&unready_main("False", "Running"), "");
+    check(&unready_main("True", "Running"), "it is ready, main is not");
 }
 
 #[test]
 fn only_a_pod_that_cannot_be_decoded_ends_without_order_and_hooks() {
     let check = |is_decoded: bool, expected: &[&str]| {
         let mut story = Story::on_node(&spec(&[container("main", json!({}))]), true);
-        let mut pod = api_pod(unready_main("False", "Running"));
+        let mut pod = api_pod(&unready_main("False", "Running"));
         story.api_delivers(&pod);
         story.happens(Fact::SandboxReady {
             id: "s2".to_owned(),
