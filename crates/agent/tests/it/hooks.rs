@@ -283,7 +283,7 @@ fn a_server_without_tls_is_asked_without() {
 #[test]
 fn sidecars_have_their_hooks_at_once_and_their_stop_last() {
     let mut bed = Bed::started();
-    let mut pod = PodText::new("web", &["term=4000:0"]).spec("terminationGracePeriodSeconds", json!(30));
+    let mut pod = PodText::new("web", &["term=4500:0"]).spec("terminationGracePeriodSeconds", json!(30));
     pod.spec["initContainers"] = json!([{"name": "side", "image": IMAGE, "restartPolicy": "Always",
         "lifecycle": {"preStop": exec(&["take", "1000"])}}]);
     bed.put_and_wait(&pod);
@@ -296,7 +296,7 @@ fn sidecars_have_their_hooks_at_once_and_their_stop_last() {
     let stop = &bed.line.sent_about("StopContainer", "web/side")[0];
     assert!(hook < seconds(1), "{hook:?}");
     assert!(stop.at - removed >= seconds(4), "{stop:?}");
-    // One second of the hook, three of waiting for the other container.
+    // One second of the hook, three and a half of waiting for the other container.
     assert_eq!(stop.grace_seconds, 26, "{stop:?}");
 }
 
