@@ -38,7 +38,6 @@ const READ_TRIES: u32 = 5;
 /// How long static pods wait for the runtime, and then for their mirror pods. The API server may be one of them.
 const HOLD_LIMIT: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-const SAVE_PAUSE: Duration = Duration::from_secs(10);
 
 /// The static pods that run when the agent starts.
 #[derive(Debug, Default)]
@@ -454,7 +453,8 @@ async fn save(ports: AgentPorts, path: PathBuf, mut records: watch::Receiver<Rec
                     if throttle.is_due(&error.to_string(), ports.clock.moment()) {
                         tracing::warn!(%error, "The record of static pods cannot be written; after a switch of kubelets they may start anew");
                     }
-                    ports.clock.sleep(SAVE_PAUSE).await;
+                    // Without the record rubelet takes its own pods for another kubelet's after a restart.
+                    ports.clock.sleep(RETRY_PAUSE).await;
                 }
             }
         }
