@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{join3, try_join};
+use futures_util::future::{OptionFuture, join, join3, try_join};
 use rubelet_model::Timestamp;
 use rubelet_ports::{
     Clock, Moment, RuntimeError, RuntimeErrorKind, RuntimeReader, UsageQuestion, UsageReader, UsageReading,
@@ -24,7 +24,7 @@ use crate::single_flight::SingleFlight;
 /// What the runtime may take for its lists, before the last ones are used.
 const LIST_LIMIT: Duration = Duration::from_secs(4);
 /// For figures that the runtime may have to collect from every container.
-const FIGURES_LIMIT: Duration = Duration::from_secs(5);
+const FIGURES_LIMIT: Duration = Duration::from_secs(4);
 /// The runtime is asked for figures at most this often.
 const FIGURES_AGE: Duration = Duration::from_secs(10);
 const ROOT: &str = "/";
@@ -92,6 +92,8 @@ impl Row {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeSample {
     pub(crate) booted_at: Option<Timestamp>,
+    /// Where it is not, it is not asked for anything else.
+    pub(crate) is_runtime_answering: bool,
     /// The whole machine.
     pub(crate) root: Option<Row>,
     pub(crate) system: Vec<(SystemCgroup, Row)>,
@@ -147,6 +149,13 @@ struct Known {
     rates: BTreeMap<Arc<str>, CpuRate>,
 }
 
+/// What runs, by the runtime's lists.
+struct Listed {
+    pods: Arc<Vec<RunningPod>>,
+    /// The runtime has answered just now.
+    is_fresh: bool,
+}
+
 /// What a cgroup is of, by the runtime's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
@@ -194,7 +203,7 @@ impl Sampler {
     /// # Errors
     /// When the runtime does not say what runs, and never did.
     pub(crate) async fn sample(&self, scope: Scope) -> Result<NodeSample, RuntimeError> {
-        let pods = self.pods().await?;
+        let Listed { pods, is_fresh } = self.pods().await?;
         let asked = self.questions(scope, &pods);
         let root = vec![UsageQuestion {
             paths: vec![Arc::from(ROOT)],
@@ -202,11 +211,19 @@ impl Sampler {
         }];
         let rows = asked.iter().map(|asked| asked.question.clone()).collect();
         // The root comes last: on machines with many cgroups it takes longest.
-        let (booted_at, rows, root) =
-            join3(self.booted_at(), self.usage.read(rows), self.usage.read(root)).await;
+        let read = join3(self.booted_at(), self.usage.read(rows), self.usage.read(root));
+        let shown = OptionFuture::from((is_fresh && scope == Scope::Full).then(|| self.figures()));
+        let ((booted_at, rows, root), shown) = join(read, shown).await;
         let (root, mut rows) = self.remember(&asked, rows, (booted_at, root));
-        let figures = self.figures_for(scope, &pods, &rows).await;
-        let pods = pods.iter().map(|pod| PodSample {
+        let figures = match shown {
+            Some(figures) => figures,
+            None if is_fresh && !have_all_figures(&pods, &rows) => self.figures().await,
+            None => None,
+        };
+        // Pods of an old list may have ended since.
+        let pods = pods.iter().filter(|pod| is_fresh || has_a_row(pod, &rows));
+        let pods: Vec<RunningPod> = pods.cloned().collect();
+        let pods = pods.into_iter().map(|pod| PodSample {
             row: rows.remove(&Subject::Pod(pod.sandbox_id.clone())),
             sandbox: rows.remove(&Subject::Sandbox(pod.sandbox_id.clone())),
             containers: pod
@@ -219,7 +236,7 @@ impl Sampler {
                         .and_then(|figures| figures.get(&container.id).cloned()),
                 })
                 .collect(),
-            pod: pod.clone(),
+            pod,
         });
         let pods = pods.collect();
         let system = self.system.iter().filter_map(|system| {
@@ -228,6 +245,7 @@ impl Sampler {
         });
         Ok(NodeSample {
             booted_at,
+            is_runtime_answering: is_fresh,
             root,
             system: system.collect(),
             pods,
@@ -235,7 +253,7 @@ impl Sampler {
     }
 
     /// What runs, by the runtime's lists; the last ones where it does not answer.
-    async fn pods(&self) -> Result<Arc<Vec<RunningPod>>, RuntimeError> {
+    async fn pods(&self) -> Result<Listed, RuntimeError> {
         let running = v1::ContainerFilter {
             state: Some(v1::ContainerStateValue {
                 state: v1::ContainerState::ContainerRunning.into(),
@@ -255,14 +273,15 @@ impl Sampler {
             Ok((sandboxes, containers)) => {
                 let pods = Arc::new(running_pods(sandboxes, containers));
                 self.known().pods = Some(Arc::clone(&pods));
-                Ok(pods)
+                Ok(Listed { pods, is_fresh: true })
             }
             Err(error) => {
                 let known = self.known().pods.clone();
                 if known.is_some() {
                     tracing::warn!(%error, "The runtime does not list its pods; statistics are of those that it had");
                 }
-                known.ok_or(error)
+                let is_fresh = false;
+                known.map(|pods| Listed { pods, is_fresh }).ok_or(error)
             }
         }
     }
@@ -357,21 +376,8 @@ impl Sampler {
         (root, found)
     }
 
-    /// The runtime's figures where a page shows them or a container's cgroup has none.
-    async fn figures_for(
-        &self,
-        scope: Scope,
-        pods: &[RunningPod],
-        rows: &BTreeMap<Subject, Row>,
-    ) -> Option<Arc<RuntimeFigures>> {
-        let mut containers = pods.iter().flat_map(|pod| &pod.containers);
-        let has_figures = |id: &String| {
-            let row = rows.get(&Subject::Container(id.clone()));
-            row.is_some_and(|row| !row.is_dead())
-        };
-        if scope != Scope::Full && containers.all(|container| has_figures(&container.id)) {
-            return None;
-        }
+    /// The runtime's figures, which may be a few seconds old.
+    async fn figures(&self) -> Option<Arc<RuntimeFigures>> {
         let runtime = Arc::clone(&self.runtime);
         let clock = Arc::clone(&self.clock);
         let start = || runtime_figures(runtime, clock).boxed();
@@ -381,6 +387,20 @@ impl Sampler {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether no container needs the figures of the runtime.
+fn have_all_figures(pods: &[RunningPod], rows: &BTreeMap<Subject, Row>) -> bool {
+    let mut containers = pods.iter().flat_map(|pod| &pod.containers);
+    containers.all(|container| {
+        let row = rows.get(&Subject::Container(container.id.clone()));
+        row.is_some_and(|row| !row.is_dead())
+    })
+}
+
+fn has_a_row(pod: &RunningPod, rows: &BTreeMap<Subject, Row>) -> bool {
+    let mut containers = pod.containers.iter();
+    containers.any(|container| rows.contains_key(&Subject::Container(container.id.clone())))
 }
 
 async fn runtime_figures(

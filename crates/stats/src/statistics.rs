@@ -3,7 +3,7 @@
 //! Owns one answer at a time for each page, which all who ask meanwhile share, and the end of it all: five minutes after the last
 //! question everything that is remembered is given back.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,6 +26,8 @@ use crate::walks::VolumeWalks;
 
 /// A page that was made for another client may be this old.
 const FRESH: Duration = Duration::from_secs(1);
+/// After this long without a question pages go; what makes the next one cheap stays.
+const PAGES_KEPT: Duration = Duration::from_secs(5);
 /// Without a question for this long nothing is kept.
 const IDLE: Duration = Duration::from_mins(5);
 
@@ -131,7 +133,7 @@ impl Statistics {
     fn asked(&self) {
         let shared = &self.shared;
         {
-            let mut asked = shared.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut asked = shared.asked();
             asked.last = shared.ports.clock.moment();
             if std::mem::replace(&mut asked.is_watched, true) {
                 return;
@@ -220,25 +222,34 @@ impl Shared {
 
     async fn forget_when_idle(self: Arc<Self>) {
         loop {
-            let last = self.asked.lock().unwrap_or_else(PoisonError::into_inner).last;
+            self.ports.clock.sleep(PAGES_KEPT).await;
+            let last = self.asked().last;
             let idle = self.ports.clock.moment().since(last);
-            match IDLE.checked_sub(idle).filter(|left| !left.is_zero()) {
-                Some(left) => self.ports.clock.sleep(left).await,
-                None => {
-                    self.sampler.forget();
-                    self.storage.image_filesystem.forget();
-                    self.resource_page.forget();
-                    self.short.forget();
-                    self.full.forget();
-                    self.usage.forget();
-                    self.usage_with_storage.forget();
-                    let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-                    if asked.last == last {
-                        asked.is_watched = false;
-                        return;
-                    }
+            if idle >= PAGES_KEPT {
+                self.forget_pages();
+            }
+            if idle >= IDLE {
+                self.sampler.forget();
+                self.storage.image_filesystem.forget();
+                let mut asked = self.asked();
+                if asked.last == last {
+                    asked.is_watched = false;
+                    return;
                 }
             }
         }
+    }
+
+    /// They are large, and only good for clients that ask at the same time.
+    fn forget_pages(&self) {
+        self.resource_page.forget();
+        self.short.forget();
+        self.full.forget();
+        self.usage.forget();
+        self.usage_with_storage.forget();
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

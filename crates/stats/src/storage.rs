@@ -22,7 +22,7 @@ use crate::single_flight::SingleFlight;
 use crate::walks::{VolumeWalks, WalkedVolumes};
 
 /// What the runtime may take to name its filesystems.
-const IMAGES_LIMIT: Duration = Duration::from_secs(5);
+const IMAGES_LIMIT: Duration = Duration::from_secs(4);
 /// The runtime is asked at most this often.
 const IMAGES_AGE: Duration = Duration::from_secs(10);
 
@@ -60,14 +60,16 @@ impl Storage {
     pub(crate) async fn add_to(&self, summary: &mut Summary, sample: &NodeSample) {
         let now = self.clock.now();
         let volumes = OptionFuture::from(self.walks.as_ref().map(VolumeWalks::results));
+        let images = OptionFuture::from(sample.is_runtime_answering.then(|| self.image_filesystem()));
         let (root, images, processes, files, volumes) = join5(
             self.filesystem(&self.places.root_dir),
-            self.image_filesystem(),
+            images,
             self.signals.processes(),
             self.files(&sample.pods),
             volumes,
         )
         .await;
+        let images = images.flatten();
         let mounts = self.mounts(images.as_ref(), &sample.pods).await;
         let node = &mut summary.node;
         let root_time = sample.root.as_ref().map_or(now, |root| root.reading.read_at);

@@ -161,20 +161,26 @@ async fn nothing_is_kept_when_no_one_asks() {
     web(&node).await;
     node.advance(200);
     web(&node).await;
-    tokio::task::yield_now().await;
+    settle().await;
     node.advance(200);
-    tokio::task::yield_now().await;
+    settle().await;
     assert_eq!(
         node.usage.closed(),
         0,
         "the last question was less than five minutes ago"
     );
     node.advance(100);
-    tokio::task::yield_now().await;
+    settle().await;
     assert_eq!(node.usage.closed(), 1);
     assert_eq!(node.clock.sleepers(), 0, "no task is left");
     // Where cgroups are was forgotten too.
     node.usage.take_questions();
     web(&node).await;
     assert_eq!(node.usage.take_questions()[0][0].paths.len(), 3);
+}
+
+async fn settle() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
 }

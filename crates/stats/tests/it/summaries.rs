@@ -334,6 +334,29 @@ async fn a_volume_that_hangs_leaves_the_rest_of_the_page() {
 }
 
 #[tokio::test]
+async fn a_runtime_that_hangs_is_waited_for_once() {
+    let node = full_node();
+    summary(&node, SummaryExtent::Everything).await;
+    node.runtime.set_problem(Some(Problem::Hangs));
+    node.advance(20);
+    let mut page = std::pin::pin!(summary(&node, SummaryExtent::Everything));
+    assert!(page.as_mut().now_or_never().is_none());
+    node.advance(4);
+    let found = page.await;
+    assert_eq!(
+        found["pods"][0]["containers"][0]["cpu"]["usageCoreNanoSeconds"],
+        5_000_000_000_u64
+    );
+    // A pod that ends meanwhile leaves with its cgroups.
+    node.usage.remove(&container_cgroup("web"));
+    node.advance(1);
+    let mut page = std::pin::pin!(summary(&node, SummaryExtent::Everything));
+    assert!(page.as_mut().now_or_never().is_none());
+    node.advance(4);
+    assert_eq!(page.await["pods"], json!([]));
+}
+
+#[tokio::test]
 async fn a_runtime_that_fails_takes_its_own_parts_only() {
     let node = full_node();
     summary(&node, SummaryExtent::Everything).await;
