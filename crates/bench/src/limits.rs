@@ -63,7 +63,7 @@ impl Row {
             Self::SteadyCpu => Limit::AtMost(0.15),
             Self::DenseSteadyCpu => Limit::AtMost(0.6),
             Self::ObjectsRestart => Limit::AtMost(5.0),
-            Self::Binary => Limit::AtMost(30.0),
+            Self::Binary => Limit::AtMost(24.0),
             Self::RequestsLate => Limit::AtMost(50.0),
             Self::VolumesStart | Self::ProbesStart => Limit::AtMost(10.0),
             Self::LogsFollowed | Self::Entered | Self::PortForwarded => AS_UPSTREAM,
