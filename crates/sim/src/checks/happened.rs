@@ -9,6 +9,10 @@ use super::truth::{Instance, SandboxTruth, State};
 use super::{Checker, rules};
 use crate::history::{Cause, Fact};
 
+/// So many failures within the time: rubelet asks that often in a row before it gives the sandbox up.
+const STATUS_TRIES: usize = 4;
+const STATUS_TIME: Duration = Duration::from_secs(15);
+
 impl Checker {
     pub(super) fn sandbox_ready(&mut self, fact: Fact) {
         let Fact::SandboxReady {
@@ -50,6 +54,7 @@ impl Checker {
                 is_late,
                 is_leftover,
                 is_unreadable: false,
+                failures: Vec::new(),
             },
         );
     }
@@ -57,6 +62,20 @@ impl Checker {
     pub(super) fn sandbox_stopped(&mut self, id: &str) {
         if let Some(sandbox) = self.truth.sandboxes.get_mut(id) {
             sandbox.is_ready = false;
+        }
+    }
+
+    /// A call about a container or a sandbox failed. A sandbox about which several in a row do may count as unreadable.
+    pub(super) fn call_failed(&mut self, at: Duration, subject: &str) {
+        if let Some(instance) = self.truth.instances.get_mut(subject) {
+            instance.call_failed = true;
+        }
+        if let Some(sandbox) = self.truth.sandboxes.get_mut(subject) {
+            sandbox.failures.push(at);
+            sandbox
+                .failures
+                .retain(|failure| at.saturating_sub(*failure) < STATUS_TIME);
+            sandbox.is_unreadable |= sandbox.failures.len() >= STATUS_TRIES;
         }
     }
 

@@ -158,11 +158,7 @@ impl Checker {
             Fact::Removed { id } => self.removed(&id),
             Fact::Probed { id, kind, is_good } => self.probed(&id, kind, is_good),
             Fact::HookEnded { id, kind, is_good } => self.hook_ended(&id, kind, is_good),
-            Fact::CallFailed { subject } => {
-                if let Some(instance) = self.truth.instances.get_mut(&subject) {
-                    instance.call_failed = true;
-                }
-            }
+            Fact::CallFailed { subject } => self.call_failed(at, &subject),
             Fact::StateLost => self.state_lost(),
             Fact::PowerLost => {
                 for pod in self.truth.pods.values_mut() {

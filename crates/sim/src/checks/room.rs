@@ -42,7 +42,8 @@ impl Checker {
         if !truth.lives(uid) {
             return false;
         }
-        let is_ending = truth.pods.get(uid).is_some_and(|pod| pod.is_ending);
+        // One that was put back goes on ending, also before its stop was asked for.
+        let is_ending = truth.pods.get(uid).is_some_and(|pod| pod.end_began.is_some());
         if truth.wanted(uid).is_some() && !is_ending {
             return true;
         }
@@ -54,7 +55,7 @@ impl Checker {
     /// Whether a pod that terminates is within its time to end, so that others wait for it.
     fn is_waited_for(&self, at: Duration, uid: &str) -> bool {
         let pod = self.truth.pods.get(uid);
-        let began = pod.and_then(|pod| pod.end_began.filter(|_| pod.is_ending));
+        let began = pod.and_then(|pod| pod.end_began);
         let graces = pod.into_iter().flat_map(|pod| &pod.versions);
         let shortest = graces.map(|pod| rules::grace_seconds(pod)).min();
         began

@@ -78,6 +78,8 @@ pub(super) struct SandboxTruth {
     pub(super) is_leftover: bool,
     /// The runtime could not read its status, for a time at least.
     pub(super) is_unreadable: bool,
+    /// When calls about it failed lately.
+    pub(super) failures: Vec<Duration>,
 }
 
 /// A sandbox that was asked for.

@@ -456,3 +456,52 @@ fn only_a_pod_that_cannot_be_decoded_ends_without_order_and_hooks() {
         ],
     );
 }
+
+#[test]
+fn a_sandbox_goes_without_a_reason_only_when_its_status_failed_again_and_again() {
+    let check = |failures: usize, expected: &str| {
+        let mut story = Story::of(&spec(&[container("main", json!({}))]));
+        for _ in 0..failures {
+            let subject = SANDBOX.to_owned();
+            story.happens(Fact::CallFailed { subject });
+        }
+        story.asks(Ask::StopSandbox {
+            id: SANDBOX.to_owned(),
+        });
+        story.check(expected);
+    };
+    check(4, "");
+    check(3, "StopPodSandbox s1 of 00000001-sim without any reason");
+}
+
+#[test]
+fn room_of_a_pod_that_was_put_back_is_taken_only_after_its_time_to_end() {
+    let check = |passed: u64, expected: &str| {
+        let big = container("main", json!({"resources": {"requests": {"cpu": "3"}}}));
+        let mut first = spec(&[big]);
+        first["terminationGracePeriodSeconds"] = json!(2);
+        let mut story = Story::on_node(&first, true);
+        let change = Change::All(Vec::new());
+        story.happens(Fact::ApiTold { change });
+        story.runs("c1", "main", 0);
+        story.is_removed();
+        let path = story.path.clone();
+        let content = Arc::clone(&story.content);
+        story.checker.disk_changed(&path, Some(&content));
+        let names = vec!["pod1.json".to_owned()];
+        story.happens(Fact::Listed { names });
+        story.happens(Fact::ManifestRead { path, content });
+        story.at += Duration::from_secs(passed);
+        let mut other = api_pod(&unready_main("False"));
+        let container = &mut other.spec.as_mut().unwrap().containers[0];
+        container.resources = Some(serde_json::from_value(json!({"requests": {"cpu": "2"}})).unwrap());
+        story.api_delivers(&other);
+        story.asks(Ask::RunSandbox {
+            uid: API_UID.to_owned(),
+            attempt: 0,
+        });
+        story.check(expected);
+    };
+    check(120, "");
+    check(1, "is started and needs 2000m where 3000m of 4000m are taken");
+}
