@@ -476,7 +476,7 @@ fn done(result: Result<(), RuntimeError>) -> Result<(), GarbageError> {
     }
 }
 
-/// Pods that live, and nobody else.
+/// The fates of pods that live.
 fn living(uids: &BTreeSet<PodUid>) -> PodFates {
     let known = uids.iter().map(|uid| (uid.clone(), PodFate::Lives));
     PodFates {

@@ -173,8 +173,8 @@ impl Manifests {
         }
     }
 
-    /// A file that is there and was not touched since it was observed. Whether it need not be read again: its content is known, and nobody is
-    /// in the middle of writing it.
+    /// A file that is there and was not touched since it was observed. Whether it need not be read again: its content is known, and no
+    /// process is writing it.
     pub(super) fn keep(&mut self, path: &Path) -> bool {
         let known = self.files.get_mut(path);
         let at_rest = known.filter(|file| file.digest.is_some() && file.written_since.is_none());

@@ -23,7 +23,7 @@ use row::{Gone, Row, Trees};
 /// For all rows of a question together.
 const DEADLINE: Duration = Duration::from_secs(5);
 const ROWS_PER_JOB: usize = 64;
-/// A directory that nobody asks for stays open this long.
+/// A directory stays open this long after its last use.
 const IDLE: Duration = Duration::from_mins(5);
 /// Larger than any file that is read; a larger one is read in pieces.
 const BUFFER_BYTES: usize = 16 << 10;
