@@ -223,7 +223,7 @@ fn always() -> Vec<Row> {
     ];
     rows.extend(pages.map(|(path, page)| exact(path, Endpoint::Metrics(page))));
     rows.extend([
-        exact("/metrics/cadvisor", later("statistics of containers", "", NONE)),
+        exact("/metrics/cadvisor", later("cAdvisor's metrics", "", NONE)),
         exact("/metrics/resource", Endpoint::ResourceMetrics),
     ]);
     rows

@@ -162,7 +162,7 @@ fn what_is_not_built_yet_says_so() {
             // Also an empty metrics page, for scrapers that ignore the HTTP status.
             ("/metrics/cadvisor", "# "),
         ] {
-            let text = format!("{mark}rubelet does not support statistics of containers yet\n");
+            let text = format!("{mark}rubelet does not support cAdvisor's metrics yet\n");
             check(&mut tls, "GET", path, (501, PLAIN, "", &text)).await?;
         }
         Ok(())

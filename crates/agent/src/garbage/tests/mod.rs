@@ -164,7 +164,7 @@ fn several_pods_are_one_search() {
             .any(|path| path.contains("gone"))
     );
     let kept = bench.calls().into_iter().filter(|call| call.contains("strange"));
-    assert_eq!(kept.count(), 0, "nobody else is touched");
+    assert_eq!(kept.count(), 0, "other pods keep what they have");
 }
 
 #[test]
