@@ -111,7 +111,11 @@ impl Entry {
         let delivered = self.delivered.as_ref();
         let is_repeat =
             delivered.is_some_and(|last| last.uid == uid_text(target) && last.version == self.version);
-        let is_end = is_repeat && may_end(target, self.report.is_finished);
+        let is_undefined = !has_definition(&self.report.pod);
+        if is_undefined && !may_end(target, self.report.is_finished) {
+            return Look::Nothing;
+        }
+        let is_end = (is_repeat || is_undefined) && may_end(target, self.report.is_finished);
         if is_repeat && !is_end && !self.must_look {
             return Look::Nothing;
         }
@@ -188,6 +192,12 @@ fn may_end(target: &Pod, is_finished: bool) -> bool {
     let is_deleted = target.metadata.deletion_timestamp.is_some();
     may_be_deleted(target, is_finished)
         || (is_unreadable && is_deleted && is_finished && !is_mirror_pod(target))
+}
+
+/// Without its definition a pod is terminated, and its status would be made up.
+fn has_definition(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    spec.is_some_and(|spec| !spec.containers.is_empty())
 }
 
 /// A status without a phase only makes the pod known: it is not synced yet.

@@ -87,6 +87,10 @@ pub enum Fact {
     SandboxRemoved {
         id: String,
     },
+    /// A list of everything lacked something of the pod.
+    LeftOut {
+        uid: String,
+    },
     /// The runtime cannot read the sandbox any more.
     NetworkLost {
         id: String,
@@ -98,6 +102,8 @@ pub enum Fact {
         name: String,
         attempt: u32,
         image: String,
+        /// Nobody waited for the answer any more.
+        is_late: bool,
     },
     Started {
         id: String,

@@ -112,6 +112,29 @@ fn a_pod_that_cannot_be_decoded_is_left_as_it_runs() {
 }
 
 #[test]
+fn a_pod_that_ended_while_it_could_not_be_decoded_goes_once_it_can_be() {
+    let mut bed = Bed::in_cluster();
+    bed.create_and_wait(&ApiPod::new("broken", &[]));
+    bed.kill();
+    bed.api().set_undecodable("uid-broken", true);
+    bed.api().delete("uid-broken", Some(2));
+    bed.start();
+    bed.wait("the removed pod is stopped", seconds(20), |bed| {
+        !bed.line.sent_about("StopContainer", "broken/main").is_empty()
+    });
+    bed.api().set_up(false);
+    bed.wait("it has ended", seconds(20), |bed| {
+        !bed.line.sent_about("StopPodSandbox", "broken").is_empty()
+    });
+    bed.pass(seconds(5));
+    assert_eq!(bed.api_phase("uid-broken"), "Running", "nothing is made up");
+
+    bed.api().set_undecodable("uid-broken", false);
+    bed.api().set_up(true);
+    bed.wait_gone("uid-broken", seconds(60));
+}
+
+#[test]
 fn restarts_are_counted_on() {
     let mut bed = Bed::in_cluster();
     bed.create_and_wait(&ApiPod::new("web", &["runs=1000:1,forever"]));

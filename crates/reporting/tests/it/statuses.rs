@@ -224,6 +224,23 @@ fn an_end_goes_out_before_the_deletion() {
 }
 
 #[test]
+fn nothing_is_said_of_a_pod_whose_definition_is_not_known() {
+    let bed = Bed::new(7);
+    let mut undecodable = pod("p0");
+    undecodable.as_object_mut().unwrap().remove("spec");
+    bed.api.user_creates(&undecodable);
+    bed.api.user_deletes("p0");
+    bed.pass(SECOND);
+    undecodable["spec"] = json!({"containers": []});
+    bed.report(&undecodable, &status("Pending", 0, false));
+    bed.pass(SECOND * 20);
+    assert_eq!(bed.api.calls(), Vec::<String>::new());
+    bed.report_as(&undecodable, &status("Failed", 0, false), true);
+    bed.until("gone", |bed| bed.api.pod("p0").is_null());
+    assert_eq!(bed.api.calls(), ["delete p0"]);
+}
+
+#[test]
 fn another_pod_of_the_same_name_is_left_alone() {
     let (bed, pods) = with_pods(1);
     bed.report(&pods[0], &running(0));

@@ -140,6 +140,9 @@ impl Checker {
             return;
         }
         let uid = rules::uid(pod).to_owned();
+        let shown = &mut self.truth.pod(&uid).shown;
+        shown.rotate_right(1);
+        shown[0] = Some(Arc::clone(pod));
         if pod.spec.is_none() {
             self.truth.pod(&uid).undecoded_in_life = true;
         }

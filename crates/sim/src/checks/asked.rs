@@ -14,6 +14,8 @@ use crate::node;
 const LEAST_GRACE_SECONDS: i64 = 2;
 /// A container that started this shortly before a stop may not have been seen by whoever planned it.
 const UNSEEN: Duration = Duration::from_secs(5);
+/// How long the first static pods of a life of rubelet wait: for the runtime's list, and then for their mirrors.
+const STATIC_PODS_HELD: Duration = Duration::from_secs(20);
 /// How much earlier than it seems the end of a pod may have begun.
 const ORDER_SLACK: Duration = Duration::from_secs(1);
 /// Rounding of seconds, and the way from one task to another.
@@ -123,8 +125,9 @@ impl Checker {
         let is_told = self.truth.told_version(uid).is_some();
         let slack = self.slack;
         let pod = self.truth.pod(uid).clone();
-        // Nobody is removed before all sources have delivered.
-        let complete = self.truth.complete_since.unwrap_or(at);
+        // Nobody is removed before all sources have delivered, and the first static pods are held for the runtime's list and
+        // for their mirrors.
+        let complete = self.truth.complete_since.unwrap_or(at) + STATIC_PODS_HELD;
         let learnt = pod.removal_learnt.map(|learnt| learnt.max(complete));
         match (is_told, learnt) {
             (true, _) => {}
@@ -332,6 +335,7 @@ impl Checker {
             || pod.is_resetting
             || truth.ready_sandboxes(uid) > 1
             || truth.is_complete(version)
+            || pod.left_out_in_life && pod.refused_at.is_some()
             || self.is_doomed(version);
         if !is_fine {
             self.violate(format!("{what} of {uid} without any reason"));

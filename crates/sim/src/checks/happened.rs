@@ -107,6 +107,7 @@ impl Checker {
             name,
             attempt,
             image,
+            is_late,
         } = fact
         else {
             return;
@@ -130,7 +131,7 @@ impl Checker {
             resets,
             life: self.truth.life,
             ran: false,
-            is_late: false,
+            is_late,
             is_removed: false,
             state: State::Created,
             stops: Vec::new(),

@@ -147,6 +147,7 @@ impl Checker {
             Fact::Asked(ask) => self.asked(at, ask),
             Fact::SandboxReady { .. } => self.sandbox_ready(fact),
             Fact::SandboxStopped { id } => self.sandbox_stopped(&id),
+            Fact::LeftOut { uid } => self.truth.pod(&uid).left_out_in_life = true,
             Fact::NetworkLost { id } => self.network_lost(&id),
             Fact::SandboxRemoved { id } => {
                 self.truth.sandboxes.remove(&id);

@@ -42,6 +42,10 @@ impl Checker {
         if !truth.lives(uid) {
             return false;
         }
+        // The agent may have judged it anew when a list lacked it.
+        if truth.pods.get(uid).is_some_and(|pod| pod.left_out_in_life) && truth.lived_at_start.contains(uid) {
+            return false;
+        }
         // One that was put back goes on ending, also before its stop was asked for.
         let is_ending = truth.pods.get(uid).is_some_and(|pod| pod.end_began.is_some());
         if truth.wanted(uid).is_some() && !is_ending {

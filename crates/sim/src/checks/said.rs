@@ -1,5 +1,7 @@
 //! What the agent says of containers: only what has happened, and never less than before.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
 use super::truth::{Instance, State};
@@ -16,9 +18,15 @@ impl Checker {
             });
             problem = problem.or(found.err());
         }
-        // Before its first look rubelet shows the API server's status, which other clients may have changed.
-        let at_api = self.truth.api.get(rules::uid(pod));
-        let is_as_told = at_api.is_some_and(|object| rules::readiness(object) == rules::readiness(pod));
+        // Before its first look rubelet shows the API server's status as it knows it, which other clients may have changed.
+        let (uid, truth) = (rules::uid(pod), &self.truth);
+        let is_same = |object: &Arc<Pod>| rules::readiness(object) == rules::readiness(pod);
+        let mut shown = truth
+            .pods
+            .get(uid)
+            .into_iter()
+            .flat_map(|pod| pod.shown.iter().flatten());
+        let is_as_told = truth.api.get(uid).is_some_and(is_same) || shown.any(is_same);
         if !is_as_told {
             problem = problem.or(check_ready(pod).err());
         }

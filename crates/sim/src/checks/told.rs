@@ -44,6 +44,7 @@ impl Checker {
             pod.restarts_said.clear();
             pod.told_in_life = false;
             pod.undecoded_in_life = false;
+            pod.left_out_in_life = false;
             pod.told = None;
             pod.published_in_life = false;
             pod.refused_at = None;
@@ -197,8 +198,8 @@ impl Checker {
             let has_deadline = rules::deadline_seconds(pod).is_some();
             if let Some((terminal, said_in)) = truth.terminal.clone() {
                 // A later life has to find out again; until it has, it may say less, but start nothing.
-                let may_forget =
-                    said_in != life && (truth.had_loss || has_deadline || !rules::is_terminal(phase));
+                let is_unsure = truth.had_loss || has_deadline || truth.undecoded_in_life;
+                let may_forget = said_in != life && (is_unsure || !rules::is_terminal(phase));
                 // What is said before anything was found out is no new beginning yet.
                 let has_changed = terminal != phase && !may_forget;
                 if has_changed && truth.may_be_reborn {

@@ -133,8 +133,12 @@ pub(super) struct PodTruth {
     pub(super) told_in_life: bool,
     /// The agent was told of it in this life without its spec, and knows neither its hooks nor its order.
     pub(super) undecoded_in_life: bool,
+    /// A list of the runtime in this life lacked something of it.
+    pub(super) left_out_in_life: bool,
     /// When it was told of first in this life, since its last removal.
     pub(super) told: Option<Told>,
+    /// The API server's object as the agent was told of it, also when it is deleted: last, and before.
+    pub(super) shown: [Option<Arc<Pod>>; 2],
     /// The agent said something about it in this life: what its source read has reached it.
     pub(super) published_in_life: bool,
     /// When the agent last said in this life that it is refused.
@@ -268,9 +272,12 @@ impl Truth {
             .or_else(|| self.pods.get(uid)?.versions.last())
     }
 
+    /// One that came by a call which was given up, and was never started, replaces nobody.
     pub(super) fn newest_instance(&self, uid: &str, name: &str) -> Option<&Instance> {
         let ids = self.by_age.get(&(uid.to_owned(), name.to_owned()))?;
-        self.instances.get(ids.last()?)
+        let instances = ids.iter().rev().filter_map(|id| self.instances.get(id));
+        let mut known = instances.filter(|one| !(one.is_late && one.state == State::Created));
+        known.next()
     }
 
     pub(super) fn running<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a Instance> {

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use rubelet_lifecycle::configuration::labels::POD_UID;
 use rubelet_ports::{EventStream, RuntimeError, RuntimeErrorKind, RuntimeReader};
 use rubelet_wire::cri::{NETWORK_READY, RUNTIME_READY, v1};
 
 use super::process::not_found;
 use super::state::{Failure, State};
 use super::{Call, ENDPOINT, SimRuntime};
+use crate::history::Fact;
 
 /// All labels that are asked for, with these values.
 fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
@@ -53,8 +55,8 @@ fn unimplemented<T>(method: &'static str) -> Result<T, RuntimeError> {
 
 impl SimRuntime {
     /// A list as a runtime that lies has it. Only lists of everything leave something out: who lists one pod has nothing else to
-    /// know it from.
-    fn distort<T: Clone>(&self, mut list: Vec<T>, is_whole: bool) -> Vec<T> {
+    /// know it from. `uid_of` tells whose an entry is.
+    fn distort<T: Clone>(&self, mut list: Vec<T>, is_whole: bool, uid_of: fn(&T) -> String) -> Vec<T> {
         let (omits, repeats) = {
             let faults = self.faults();
             (faults.list_omits, faults.list_repeats)
@@ -62,15 +64,20 @@ impl SimRuntime {
         if list.is_empty() || (omits == 0 && repeats == 0) {
             return list;
         }
-        self.inner.dice.with(|dice| {
+        let left_out = self.inner.dice.with(|dice| {
             let mut dice = dice.aside("lists");
             let place = dice.below(list.len());
             if is_whole && dice.per_myriad(omits) {
-                list.remove(place);
-            } else if dice.per_myriad(repeats) {
+                return Some(list.remove(place));
+            }
+            if dice.per_myriad(repeats) {
                 list.push(list[place].clone());
             }
+            None
         });
+        if let Some(entry) = left_out {
+            self.happened(Fact::LeftOut { uid: uid_of(&entry) });
+        }
         list
     }
 
@@ -151,7 +158,9 @@ impl RuntimeReader for SimRuntime {
         let list = self
             .look(call, move |state| Ok(sandboxes(state, &filter)))
             .await?;
-        Ok(self.distort(list, is_whole))
+        Ok(self.distort(list, is_whole, |sandbox| {
+            sandbox.metadata.clone().unwrap_or_default().uid
+        }))
     }
 
     async fn pod_sandbox_status(
@@ -190,7 +199,9 @@ impl RuntimeReader for SimRuntime {
         let list = self
             .look(call, move |state| Ok(containers(state, &filter)))
             .await?;
-        Ok(self.distort(list, is_whole))
+        Ok(self.distort(list, is_whole, |container| {
+            container.labels.get(POD_UID).cloned().unwrap_or_default()
+        }))
     }
 
     async fn container_status(

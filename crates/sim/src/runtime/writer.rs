@@ -219,6 +219,7 @@ impl SimRuntime {
             name: metadata.name,
             attempt: metadata.attempt,
             image,
+            is_late: *work.caller.borrow(),
         });
         runtime.emit(&id, v1::ContainerEventType::ContainerCreatedEvent);
         Ok(id)

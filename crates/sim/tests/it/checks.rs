@@ -86,6 +86,7 @@ impl Story {
             name: name.to_owned(),
             attempt,
             image: "app:1".to_owned(),
+            is_late: false,
         });
         self.asks(Ask::Start { id: id.to_owned() });
         self.happens(Fact::Started {
@@ -419,6 +420,7 @@ fn only_a_pod_that_cannot_be_decoded_ends_without_order_and_hooks() {
                 name: name.to_owned(),
                 attempt: 0,
                 image: "app:1".to_owned(),
+                is_late: false,
             });
             let id = id.to_owned();
             story.happens(Fact::Started { id, is_late: false });
@@ -504,4 +506,66 @@ fn room_of_a_pod_that_was_put_back_is_taken_only_after_its_time_to_end() {
     };
     check(120, "");
     check(1, "is started and needs 2000m where 3000m of 4000m are taken");
+}
+
+#[test]
+fn room_of_a_pod_that_a_list_left_out_may_be_taken() {
+    let check = |is_left_out: bool, expected: &str| {
+        let big = container("main", json!({"resources": {"requests": {"cpu": "3"}}}));
+        let mut story = Story::on_node(&spec(&[big]), true);
+        story.runs("c1", "main", 0);
+        story.rubelet_starts();
+        if is_left_out {
+            let uid = UID.to_owned();
+            story.happens(Fact::LeftOut { uid });
+        }
+        let change = Change::All(Vec::new());
+        story.happens(Fact::ApiTold { change });
+        story.at += Duration::from_secs(60);
+        let mut other = api_pod(&unready_main("False"));
+        let container = &mut other.spec.as_mut().unwrap().containers[0];
+        container.resources = Some(serde_json::from_value(json!({"requests": {"cpu": "2"}})).unwrap());
+        let message = "Pod was rejected: Node didn't have enough resource: cpu";
+        let status = json!({"phase": "Failed", "reason": "OutOfcpu", "message": message});
+        let refused = Pod {
+            status: Some(serde_json::from_value(status).unwrap()),
+            ..other.clone()
+        };
+        story.api_delivers(&other);
+        let pods = vec![Arc::new(refused)];
+        story.happens(Fact::Published { pods });
+        story.asks(Ask::RunSandbox {
+            uid: API_UID.to_owned(),
+            attempt: 0,
+        });
+        story.check(expected);
+    };
+    check(true, "");
+    check(false, "is started and needs 2000m where 3000m of 4000m are taken");
+}
+
+#[test]
+fn a_container_that_came_late_and_was_never_started_replaces_nobody() {
+    let is_missed = |is_late: bool| {
+        let mut story = Story::of(&spec(&[container("main", json!({}))]));
+        story.runs("c1", "main", 1);
+        story.happens(Fact::Created {
+            id: "c2".to_owned(),
+            sandbox: SANDBOX.to_owned(),
+            uid: UID.to_owned(),
+            name: "main".to_owned(),
+            attempt: 0,
+            image: "app:1".to_owned(),
+            is_late,
+        });
+        let running = json!({"phase": "Running", "containerStatuses": [{"name": "main", "image": "app:1", "imageID": "",
+            "containerID": "containerd://c1", "ready": true, "started": true, "restartCount": 1,
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]});
+        story.says(running);
+        let found = story.checker.unsettled(None).join("\n");
+        println!("{found}");
+        found.contains("c2 was never started")
+    };
+    assert!(!is_missed(true));
+    assert!(is_missed(false));
 }

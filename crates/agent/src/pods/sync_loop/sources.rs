@@ -145,7 +145,12 @@ fn changed(change: PodChange, pods: &mut PodWorkers) {
         PodChange::Update(pod) | PodChange::Delete(pod) => {
             let uid = uid_of(&pod);
             check_declared_features(&uid, &pod, pods);
-            wanted(&uid, pod, UpdateKind::Update, pods);
+            let kind = if is_first_definition(&uid, &pod, pods) {
+                UpdateKind::Create
+            } else {
+                UpdateKind::Update
+            };
+            wanted(&uid, pod, kind, pods);
         }
         PodChange::Reconcile(pod) => {
             let uid = uid_of(&pod);
@@ -179,6 +184,16 @@ fn is_from_a_removed_pod(pod: &Pod, pods: &PodWorkers) -> bool {
         record.worker().is_none() && is_dead && !pods.manifests().keep(record, pods.records())
     });
     pods.startup().is_complete() && is_left && !is_api_pod(pod)
+}
+
+/// Whether the pod was terminated while its object could not be decoded. What its status has to say follows from the definition, so
+/// that it begins again with that one, and ends at once.
+fn is_first_definition(uid: &PodUid, pod: &Pod, pods: &PodWorkers) -> bool {
+    let has_containers = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| !spec.containers.is_empty());
+    let worker = pods.records().worker(uid);
+    let was_undecodable =
+        worker.is_some_and(|worker| is_api_pod(worker.pod()) && !has_containers(worker.pod()));
+    was_undecodable && has_containers(pod)
 }
 
 /// A source has a pod, new or changed.
