@@ -185,7 +185,7 @@ impl Checker {
         let had_loss = self.truth.pods.get(uid).is_some_and(|truth| truth.had_loss);
         for container in rules::ephemeral_containers(pod) {
             let name = &container.name;
-            let was_made = self.truth.newest_instance(uid, name).is_some();
+            let was_made = self.truth.was_made(uid, name);
             if !was_made && !had_loss && !Self::waits_for_image(said, name) {
                 return Err(format!("the ephemeral container {name} was never created"));
             }

@@ -272,6 +272,12 @@ impl Truth {
             .or_else(|| self.pods.get(uid)?.versions.last())
     }
 
+    /// Whether the container was ever created, also by a call that was given up.
+    pub(super) fn was_made(&self, uid: &str, name: &str) -> bool {
+        let ids = self.by_age.get(&(uid.to_owned(), name.to_owned()));
+        ids.is_some_and(|ids| !ids.is_empty())
+    }
+
     /// One that came by a call which was given up, and was never started, replaces nobody.
     pub(super) fn newest_instance(&self, uid: &str, name: &str) -> Option<&Instance> {
         let ids = self.by_age.get(&(uid.to_owned(), name.to_owned()))?;
