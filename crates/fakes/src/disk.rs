@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use rubelet_ports::{DiskReader, DiskSubject, SignalError};
-use rubelet_usage::{DiskUsage, FilesystemFigures};
+use rubelet_usage::{Devices, DiskUsage, FilesystemFigures};
 
 /// One filesystem, on which only the paths exist that were set.
 #[derive(Default)]
@@ -15,6 +15,7 @@ pub struct FakeDisk(Mutex<State>);
 #[derive(Default)]
 struct State {
     filesystem: FilesystemFigures,
+    devices: Devices,
     used: BTreeMap<PathBuf, DiskUsage>,
     walked: Vec<PathBuf>,
     hangs: bool,
@@ -23,6 +24,10 @@ struct State {
 impl FakeDisk {
     pub fn set_filesystem(&self, figures: FilesystemFigures) {
         self.state().filesystem = figures;
+    }
+
+    pub fn set_devices(&self, devices: Devices) {
+        self.state().devices = devices;
     }
 
     /// Sets what a file, the files of a directory, or a whole volume takes.
@@ -51,6 +56,10 @@ impl FakeDisk {
 impl DiskReader for FakeDisk {
     async fn filesystem(&self, _: &Path) -> Result<FilesystemFigures, SignalError> {
         Ok(self.state().filesystem)
+    }
+
+    async fn devices(&self) -> Result<Devices, SignalError> {
+        Ok(self.state().devices.clone())
     }
 
     async fn measure(&self, subjects: Vec<DiskSubject>) -> Vec<Option<DiskUsage>> {

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use rubelet_ports::{DiskReader, DiskSubject, SignalError};
-use rubelet_usage::{DiskUsage, FilesystemFigures};
+use rubelet_usage::devices::{disk_counters, mounted_filesystems};
+use rubelet_usage::{Devices, DiskUsage, FilesystemFigures};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags, open, openat, statvfs, statx,
 };
@@ -22,6 +24,8 @@ use crate::blocking::{BlockingPool, PoolLimits};
 
 /// The kernel answers in milliseconds; what takes this long is a dead filesystem.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
+/// For the space of one mounted filesystem: one that is dead must not hold up a page.
+const SPACE_DEADLINE: Duration = Duration::from_secs(2);
 /// A walk that takes longer has no result.
 const WALK_DEADLINE: Duration = Duration::from_mins(5);
 /// After so many files a walk pauses.
@@ -75,6 +79,39 @@ impl DiskReader for HostDisk {
         let answer = answer.await.map_err(|error| error.to_string());
         let answer = answer.and_then(|answer| answer.map_err(|error| error.to_string()));
         answer.map_err(|message| SignalError::new(path.display().to_string(), message))
+    }
+
+    async fn devices(&self) -> Result<Devices, SignalError> {
+        let read = |path: &'static str| {
+            let failed = move |error: String| SignalError::new(path, error);
+            async move {
+                let call = move || std::fs::read_to_string(path);
+                let answer = self.quick.run(Path::new(path), CALL_DEADLINE, call).await;
+                let answer = answer.map_err(|error| failed(error.to_string()))?;
+                answer.map_err(|error| failed(error.to_string()))
+            }
+        };
+        let mounts = mounted_filesystems(&read("/proc/self/mountinfo").await?);
+        let space = mounts.into_iter().map(async |mount| {
+            let path = PathBuf::from(&mount.mount_point);
+            let call = {
+                let path = path.clone();
+                move || filesystem(&path)
+            };
+            let answer = self.quick.run(&path, SPACE_DEADLINE, call).await;
+            let problem = match answer {
+                Ok(Ok(figures)) => return Some((mount, figures)),
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            tracing::debug!(place = %path.display(), problem, "A filesystem does not tell its space; it is left out");
+            None
+        });
+        let filesystems = join_all(space).await.into_iter().flatten().collect();
+        Ok(Devices {
+            filesystems,
+            disks: disk_counters(&read("/proc/diskstats").await?),
+        })
     }
 
     async fn measure(&self, subjects: Vec<DiskSubject>) -> Vec<Option<DiskUsage>> {

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use rubelet_usage::{DiskUsage, FilesystemFigures};
+use rubelet_usage::{Devices, DiskUsage, FilesystemFigures};
 
 use crate::SignalError;
 
@@ -24,6 +24,9 @@ pub enum DiskSubject {
 pub trait DiskReader: Send + Sync {
     /// The filesystem that a path is on.
     async fn filesystem(&self, path: &Path) -> Result<FilesystemFigures, SignalError>;
+
+    /// The machine's filesystems and disks. A filesystem that does not answer is left out.
+    async fn devices(&self) -> Result<Devices, SignalError>;
 
     /// An answer for each subject, in their order; `None` for what is not there or cannot be read in time.
     async fn measure(&self, subjects: Vec<DiskSubject>) -> Vec<Option<DiskUsage>>;

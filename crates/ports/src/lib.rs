@@ -76,7 +76,7 @@ pub use pull_progress::{Ingest, PullProgress};
 pub use reporting::{NoReporter, PodReport, PodReporter};
 pub use runtime::{EventStream, RuntimeReader, RuntimeWriter};
 pub use runtime_error::{RuntimeError, RuntimeErrorKind};
-pub use statistics::{NoSummary, NodeStatistics, SummaryExtent};
+pub use statistics::{NoSummary, NodeStatistics, PagePieces, SummaryExtent};
 pub use tasks::Spawner;
 pub use usage::{MachineReading, UsageQuestion, UsageReader, UsageReading};
 pub use volume_host::{

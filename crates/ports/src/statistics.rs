@@ -20,10 +20,16 @@ pub enum SummaryExtent {
 #[error("failed to list pod stats: {0}")]
 pub struct NoSummary(pub String);
 
+/// A page in pieces, which are made as they are asked for.
+pub type PagePieces = Box<dyn Iterator<Item = Vec<u8>> + Send>;
+
 #[async_trait]
 pub trait NodeStatistics: Send + Sync {
     /// `/metrics/resource`, in Prometheus' text format, version 0.0.4. A failure shows on the page.
     async fn resource_page(&self) -> Arc<[u8]>;
+
+    /// `/metrics/cadvisor`, in the same format. It has megabytes on a full node. A failure shows on the page.
+    async fn container_page(&self) -> PagePieces;
 
     /// `/stats/summary`, as JSON. A part that cannot be read is missing.
     async fn summary(&self, extent: SummaryExtent) -> Result<Arc<[u8]>, NoSummary>;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rubelet_model::Timestamp;
-use rubelet_usage::{Classes, Figures, MachineMemory};
+use rubelet_usage::{Classes, Figures, MachineFigures, MachineMemory};
 
 use crate::{Moment, SignalError};
 
@@ -32,9 +32,10 @@ pub struct UsageReading {
 }
 
 /// What the whole machine has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineReading {
     pub memory: MachineMemory,
+    pub figures: MachineFigures,
     /// When the kernel was started; `None` where it does not say.
     pub booted_at: Option<Timestamp>,
 }

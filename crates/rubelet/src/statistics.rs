@@ -9,11 +9,12 @@ use rubelet_config::settings::Settings;
 use rubelet_host::capacity::huge_pages;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::cgroups::Layout;
+use rubelet_host::node_facts::NodeFacts;
 use rubelet_host::usage::own_cgroup;
 use rubelet_host::{HostDisk, HostSignals, HostUsage};
 use rubelet_ports::{Clock as _, NodeStatistics};
 use rubelet_stats::{
-    CgroupPlaces, Statistics, StatisticsPorts, StatisticsSettings, StoragePlaces, SystemCgroup,
+    CgroupPlaces, MachineNames, Statistics, StatisticsPorts, StatisticsSettings, StoragePlaces, SystemCgroup,
 };
 
 use crate::agent::{NodeFound, pod_logs_dir, std_duration};
@@ -62,8 +63,20 @@ pub(crate) fn settings(
             root_dir: agent.root_dir.clone(),
             pod_logs_dir: PathBuf::from(pod_logs_dir(settings)),
         },
+        machine: machine_names(found),
         volume_period: std_duration(settings.configuration().volume_stats_agg_period),
         huge_page_bytes: huge_pages().into_iter().map(|(size, count)| size * count).sum(),
+    }
+}
+
+fn machine_names(found: &NodeFound<'_>) -> MachineNames {
+    let facts = NodeFacts::read();
+    MachineNames {
+        machine_id: facts.machine_id,
+        system_uuid: facts.system_uuid,
+        boot_id: found.machine.boot_id.clone(),
+        kernel_version: found.machine.kernel_version.clone(),
+        os_image: found.machine.os_image.clone(),
     }
 }
 

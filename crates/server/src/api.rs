@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -19,13 +20,14 @@ use crate::connection_phase::ConnectionPhase;
 use crate::health::{self, HealthQuery};
 use crate::logs::{ContainerLogs, LogTarget};
 use crate::metrics::{CountedPort, RequestLabels, ServerMetrics};
+use crate::metrics_body;
 use crate::node_logs::NodeLogs;
-use crate::paths::{Check, Endpoint, Found, Later, Paths};
+use crate::paths::{Check, Endpoint, Found, Paths};
 use crate::pods::{self, DesiredPods};
 use crate::profile::Profiles;
 use crate::response::{
-    Answer, error_line, guarded_json, json, location, metrics_text, redirect, text, unknown_below,
-    unknown_path, wrong_method,
+    Answer, error_line, guarded_json, json, location, redirect, text, unknown_below, unknown_path,
+    wrong_method,
 };
 use crate::statistics;
 use crate::stopping::Stopping;
@@ -121,11 +123,15 @@ impl Api {
                 let below = path.strip_prefix("/logs/").unwrap_or_default();
                 self.node_logs.answer(&head, below).await
             }
-            Endpoint::Metrics(page) => self.metrics_page(*page, method).await,
+            Endpoint::Metrics(page) => self.metrics_page(*page, &head).await,
             Endpoint::Summary => statistics::answer(self.statistics.as_ref(), rest, &head, body).await,
             Endpoint::ResourceMetrics => {
                 let page = self.statistics.resource_page().await;
-                metrics_text(Bytes::from_owner(page))
+                metrics_body::whole(Bytes::from_owner(page), &head.headers)
+            }
+            Endpoint::ContainerMetrics => {
+                let pieces = self.statistics.container_page().await;
+                metrics_body::in_pieces(pieces, &head.headers)
             }
             Endpoint::Flagz => self.zpages.flagz(&head.headers),
             Endpoint::Statusz => self.zpages.statusz(&head.headers, self.clock.now()),
@@ -149,7 +155,6 @@ impl Api {
             Endpoint::HealthCheck(check) => health::single(self.check(*check)),
             Endpoint::Configz => guarded_json(self.configz.clone()),
             Endpoint::Disabled(message) => error_line(StatusCode::METHOD_NOT_ALLOWED, message),
-            Endpoint::Later(later) => not_yet(later, method, rest),
             // Answered before: these need more of the request.
             Endpoint::Session(_)
             | Endpoint::Verbosity
@@ -157,6 +162,7 @@ impl Api {
             | Endpoint::Metrics(_)
             | Endpoint::Summary
             | Endpoint::ResourceMetrics
+            | Endpoint::ContainerMetrics
             | Endpoint::Flagz
             | Endpoint::Statusz => unknown_below(),
             Endpoint::Checkpoint => match LogTarget::parse(rest) {
@@ -179,13 +185,13 @@ impl Api {
     }
 
     /// As for upstream every method reads a page, and deleting the one of health checks begins it anew.
-    async fn metrics_page(&self, page: MetricsPage, method: &Method) -> Answer {
-        if page == MetricsPage::HealthChecks && method == Method::DELETE {
+    async fn metrics_page(&self, page: MetricsPage, head: &Parts) -> Answer {
+        if page == MetricsPage::HealthChecks && head.method == Method::DELETE {
             self.metrics.counts.reset_health_checks();
             return text(StatusCode::OK, "metrics reset\n");
         }
         let text = self.metrics.pages.page(page).await;
-        metrics_text(text)
+        metrics_body::whole(text, &head.headers)
     }
 
     fn check(&self, check: Check) -> Result<(), String> {
@@ -209,19 +215,4 @@ impl Api {
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         }
     }
-}
-
-fn not_yet(later: &Later, method: &Method, rest: &str) -> Answer {
-    let segments = rest.split('/').filter(|segment| !segment.is_empty()).count();
-    if !later.segments.contains(&segments) {
-        return unknown_below();
-    }
-    let allowed = |name: &str| later.methods.split(", ").any(|allowed| allowed == name);
-    if !later.methods.is_empty() && !allowed(method.as_str()) {
-        return wrong_method(later.methods);
-    }
-    // Some readers of metrics take the text whatever the status is, and try for ever to make sense of it: to them it is a comment.
-    let mark = if later.methods.is_empty() { "# " } else { "" };
-    let message = format!("{mark}rubelet does not support {} yet", later.what);
-    error_line(StatusCode::NOT_IMPLEMENTED, &message)
 }

@@ -24,6 +24,7 @@ mod health;
 mod listener;
 mod logs;
 mod metrics;
+mod metrics_body;
 mod node_logs;
 mod paths;
 mod pods;

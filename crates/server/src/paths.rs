@@ -3,8 +3,6 @@
 //! Owns the tables and how a path is looked up in them, which is upstream's router: paths are cleaned first, a path that ends
 //! in a slash stands for everything below it, and the same path without the slash is redirected there.
 
-use std::ops::RangeInclusive;
-
 use rubelet_config::{Gate, Settings};
 use rubelet_ports::MetricsPage;
 
@@ -36,10 +34,10 @@ pub(crate) enum Endpoint {
     Summary,
     /// `/metrics/resource`.
     ResourceMetrics,
+    /// `/metrics/cadvisor`.
+    ContainerMetrics,
     /// Switched off by a setting, which the text names.
     Disabled(&'static str),
-    /// Known to upstream and not built yet.
-    Later(Later),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,23 +57,6 @@ impl Check {
             Self::SyncLoop => "syncloop",
         }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Later {
-    pub(crate) what: &'static str,
-    /// As in the `Allow` header; empty when every method is taken.
-    pub(crate) methods: &'static str,
-    /// How many segments may follow the path.
-    pub(crate) segments: RangeInclusive<usize>,
-}
-
-const fn later(what: &'static str, methods: &'static str, segments: RangeInclusive<usize>) -> Endpoint {
-    Endpoint::Later(Later {
-        what,
-        methods,
-        segments,
-    })
 }
 
 /// How a path covers what is below it.
@@ -121,7 +102,6 @@ const fn below(path: &'static str, endpoint: Endpoint) -> Row {
 }
 
 const DEBUGGING_OFF: &str = "Debug endpoints are disabled.";
-const NONE: RangeInclusive<usize> = 0..=0;
 
 /// What an address leads to.
 #[derive(Debug, PartialEq, Eq)]
@@ -223,7 +203,7 @@ fn always() -> Vec<Row> {
     ];
     rows.extend(pages.map(|(path, page)| exact(path, Endpoint::Metrics(page))));
     rows.extend([
-        exact("/metrics/cadvisor", later("cAdvisor's metrics", "", NONE)),
+        exact("/metrics/cadvisor", Endpoint::ContainerMetrics),
         exact("/metrics/resource", Endpoint::ResourceMetrics),
     ]);
     rows

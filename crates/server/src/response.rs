@@ -217,13 +217,9 @@ pub(crate) fn json(bytes: impl Into<Bytes>) -> Answer {
 }
 
 /// A page of metrics. No name on it needs to be escaped; the content type announces that to clients that accept escaping.
-pub(crate) fn metrics_text(page: impl Into<Bytes>) -> Answer {
+pub(crate) fn metrics_text(page: Body) -> Answer {
     let kind = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
-    answer(
-        StatusCode::OK,
-        Some(HeaderValue::from_static(kind)),
-        Body::whole(page),
-    )
+    answer(StatusCode::OK, Some(HeaderValue::from_static(kind)), page)
 }
 
 pub(crate) fn guarded_json(bytes: impl Into<Bytes>) -> Answer {

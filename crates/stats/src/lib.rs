@@ -8,6 +8,7 @@
 //! question ─► single flight ─► sampler: lists, cgroups, the runtime's figures ─► summary ─► page
 //! ```
 
+mod containers;
 pub mod exposition;
 mod places;
 mod pod_usage;
@@ -21,6 +22,7 @@ mod summary;
 mod volumes;
 mod walks;
 
+pub use containers::MachineNames;
 pub use places::CgroupPlaces;
 pub use sampler::SystemCgroup;
 pub use statistics::{Statistics, StatisticsPorts, StatisticsSettings};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rubelet_model::pod::QosClass;
-use rubelet_resources::cgroup_name::{CgroupDriver, pod_cgroup_name};
+use rubelet_resources::cgroup_name::{CgroupDriver, node_allocatable, pod_cgroup_name};
 
 /// The node's layout of cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,22 @@ impl CgroupPlaces {
             .filter_map(|class| pod_cgroup_name(&self.root, class, uid).ok())
             .map(|name| Arc::from(name.path(self.driver)))
             .collect()
+    }
+
+    /// The cgroups of all pods and of the QoS classes that have one of their own.
+    pub(crate) fn tiers(&self) -> Vec<Arc<str>> {
+        if !self.are_per_qos {
+            return Vec::new();
+        }
+        let all = node_allocatable(&self.root);
+        let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+        let names = classes.map(|class| all.tier(class).path(self.driver));
+        names.into_iter().map(Arc::from).collect()
+    }
+
+    /// The label `container` of a sandbox.
+    pub(crate) fn sandbox_label(&self) -> &'static str {
+        if self.runtime_name == "cri-o" { "POD" } else { "" }
     }
 
     /// Of a container or a sandbox, below the places where its pod may be.
@@ -100,11 +116,19 @@ mod tests {
             texts(&systemd.pod("a-1"))[0],
             "/r.slice/r-kubepods.slice/r-kubepods-burstable.slice/r-kubepods-burstable-poda_1.slice"
         );
+        assert_eq!(
+            texts(&plain.tiers()),
+            ["/r/kubepods", "/r/kubepods/burstable", "/r/kubepods/besteffort"]
+        );
+        assert_eq!(
+            texts(&systemd.tiers())[2],
+            "/r.slice/r-kubepods.slice/r-kubepods-besteffort.slice"
+        );
         let flat = CgroupPlaces {
             are_per_qos: false,
             ..plain
         };
-        assert!(flat.pod("a").is_empty());
+        assert!(flat.pod("a").is_empty() && flat.tiers().is_empty());
     }
 
     #[test]

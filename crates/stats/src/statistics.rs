@@ -3,18 +3,21 @@
 //! Owns one answer at a time for each page, which all who ask meanwhile share, and the end of it all: five minutes after the last
 //! question everything that is remembered is given back.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use rubelet_ports::{
-    Clock, DiskReader, ImageReader, Moment, NoPodUsage, NoSummary, NodeSignals, NodeStatistics, PodUsage,
-    PodUsageReader, PodsToRun, RuntimeError, RuntimeReader, Spawner, SummaryExtent, UsageExtent, UsageReader,
+    Clock, DiskReader, ImageReader, Moment, NoPodUsage, NoSummary, NodeSignals, NodeStatistics, PagePieces,
+    PodUsage, PodUsageReader, PodsToRun, RuntimeError, RuntimeReader, Spawner, SummaryExtent, UsageExtent,
+    UsageReader,
 };
 use rubelet_usage::summary::Summary;
 use serde::Serialize as _;
 
+use crate::containers::{ContainerLooks, Look, MachineNames, Pieces};
 use crate::places::CgroupPlaces;
 use crate::pod_usage::pod_usages;
 use crate::resource_page;
@@ -51,6 +54,7 @@ pub struct StatisticsSettings {
     /// The cgroups of the node's own programs.
     pub system_cgroups: Vec<SystemCgroup>,
     pub storage: StoragePlaces,
+    pub machine: MachineNames,
     /// `volumeStatsAggPeriod`; zero measures no volumes.
     pub volume_period: Duration,
     /// Memory that was set aside for huge pages.
@@ -68,6 +72,8 @@ struct Shared {
     facts: NodeFacts,
     sampler: Sampler,
     storage: Storage,
+    containers: ContainerLooks,
+    container_look: SingleFlight<Arc<Look>>,
     resource_page: SingleFlight<Arc<[u8]>>,
     short: SingleFlight<Result<Arc<[u8]>, NoSummary>>,
     full: SingleFlight<Result<Arc<[u8]>, NoSummary>>,
@@ -84,9 +90,27 @@ struct Asked {
     is_watched: bool,
 }
 
+/// The cgroups on the page of containers that belong to no pod.
+fn node_cgroups(places: &CgroupPlaces, system: &[SystemCgroup]) -> Vec<Arc<str>> {
+    let system = system.iter().map(|system| Arc::from(system.path.as_str()));
+    let all: BTreeSet<Arc<str>> = places.tiers().into_iter().chain(system).collect();
+    all.into_iter().filter(|path| &**path != "/").collect()
+}
+
 impl Statistics {
     #[must_use]
     pub fn new(settings: StatisticsSettings, ports: StatisticsPorts) -> Self {
+        let containers = ContainerLooks {
+            clock: ports.clock.clone(),
+            runtime: ports.runtime.clone(),
+            images: ports.images.clone(),
+            usage: ports.usage.clone(),
+            disk: ports.disk.clone(),
+            node_cgroups: node_cgroups(&settings.places, &settings.system_cgroups),
+            places: settings.places.clone(),
+            names: Arc::new(settings.machine),
+            known: Mutex::default(),
+        };
         let sampler = Sampler::new(
             ports.clock.clone(),
             ports.runtime.clone(),
@@ -120,6 +144,8 @@ impl Statistics {
                 },
                 sampler,
                 storage,
+                containers,
+                container_look: SingleFlight::default(),
                 resource_page: SingleFlight::default(),
                 short: SingleFlight::default(),
                 full: SingleFlight::default(),
@@ -152,6 +178,15 @@ impl NodeStatistics for Statistics {
         let start = move || async move { shared.render_resource_page().await }.boxed();
         let clock = &self.shared.ports.clock;
         self.shared.resource_page.get(clock, FRESH, start).await
+    }
+
+    async fn container_page(&self) -> PagePieces {
+        self.asked();
+        let shared = Arc::clone(&self.shared);
+        let start = move || async move { Arc::new(shared.containers.look().await) }.boxed();
+        let clock = &self.shared.ports.clock;
+        let look = self.shared.container_look.get(clock, FRESH, start).await;
+        Box::new(Pieces::new(look))
     }
 
     async fn summary(&self, extent: SummaryExtent) -> Result<Arc<[u8]>, NoSummary> {
@@ -230,6 +265,7 @@ impl Shared {
             }
             if idle >= IDLE {
                 self.sampler.forget();
+                self.containers.forget();
                 self.storage.image_filesystem.forget();
                 let mut asked = self.asked();
                 if asked.last == last {
@@ -242,6 +278,7 @@ impl Shared {
 
     /// They are large, and only good for clients that ask at the same time.
     fn forget_pages(&self) {
+        self.container_look.forget();
         self.resource_page.forget();
         self.short.forget();
         self.full.forget();

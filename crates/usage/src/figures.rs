@@ -4,6 +4,7 @@
 
 use rubelet_model::Timestamp;
 
+use crate::detail::Detail;
 use crate::memory::{MemoryFigures, MemoryLimits};
 use crate::network::NetworkFigures;
 use crate::pressure::PressureFigures;
@@ -22,6 +23,10 @@ pub struct Classes {
     pub network: bool,
     /// How many processes are directly in the cgroup.
     pub processes: bool,
+    /// All that container metrics show beside.
+    pub detail: bool,
+    /// With `detail`: how many files the first process may open.
+    pub file_limit: bool,
 }
 
 impl Classes {
@@ -43,6 +48,7 @@ pub struct Figures {
     pub io_pressure: Option<PressureFigures>,
     pub network: Option<NetworkFigures>,
     pub processes: Option<u64>,
+    pub detail: Option<Box<Detail>>,
 }
 
 impl Figures {

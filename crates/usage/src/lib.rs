@@ -5,8 +5,12 @@
 //! file, read a clock, or know which pod a cgroup belongs to.
 
 pub mod cpu;
+pub mod detail;
+pub mod devices;
 pub mod disk;
 pub mod figures;
+pub mod io;
+pub mod machine;
 pub mod memory;
 pub mod network;
 pub mod pressure;
@@ -14,8 +18,12 @@ pub mod summary;
 mod text;
 
 pub use cpu::CpuRate;
+pub use detail::{CpuDetail, CpuShare, Detail, FileLimit, MemoryDetail, Tasks};
+pub use devices::{Devices, DiskCounters, MountedFilesystem};
 pub use disk::{DiskUsage, FilesystemFigures};
 pub use figures::{Classes, Figures, boot_time, first_process, process_count};
+pub use io::{DeviceNumber, IoFigures, IoTable};
+pub use machine::{Dimms, MachineFigures, Processors};
 pub use memory::{CgroupVersion, MachineMemory, MemoryFigures, MemoryLimits};
 pub use network::{Interface, NetworkFigures};
 pub use pressure::{PressureFigures, PressureKind, Stalls};

@@ -130,6 +130,12 @@ impl Layout {
         self.of("memory").map(|hierarchy| hierarchy.mount.as_path())
     }
 
+    /// Where the tree of version 1 with a controller is mounted.
+    pub(crate) fn mount_of(&self, controller: &str) -> Option<&Path> {
+        let tree = self.of(controller).filter(|_| self.version == CgroupVersion::V1);
+        tree.map(|tree| tree.mount.as_path())
+    }
+
     /// Where the tree that counts processor time is mounted.
     pub(crate) fn cpu_time_mount(&self) -> Option<&Path> {
         let controller = match self.version {

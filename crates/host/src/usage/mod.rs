@@ -4,6 +4,8 @@
 //! in jobs on a pool of two threads, so that hundreds of cgroups delay no other work of the process. No directory is searched:
 //! the caller names each cgroup. The figures' meaning is `rubelet_usage`'s.
 
+mod detail;
+mod machine;
 mod row;
 
 use std::collections::BTreeMap;
@@ -193,6 +195,7 @@ fn machine_below(root: &Path) -> Result<MachineReading, SignalError> {
     };
     Ok(MachineReading {
         memory: MachineMemory::of_meminfo(&read("proc/meminfo")?),
+        figures: machine::figures_below(root),
         booted_at: boot_time(&read("proc/stat")?),
     })
 }

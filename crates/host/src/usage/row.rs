@@ -5,28 +5,33 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rubelet_model::Timestamp;
 use rubelet_usage::{
     CgroupVersion, Classes, Figures, MachineMemory, MemoryFigures, MemoryLimits, NetworkFigures,
     PressureFigures, PressureKind, cpu, first_process, number, process_count,
 };
-use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, fstat, open, openat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, fstat, open, openat, statat};
 use rustix::io::{Errno, read};
 
+use super::detail::MoreDirectories;
 use crate::cgroup;
 use crate::cgroups::Layout;
 
 const PIECE_BYTES: usize = 4 << 10;
 /// More than any of these files has.
 const MAX_BYTES: usize = 1 << 20;
-const ROOT: &str = "/";
 
 /// Where the kernel counts, and under which version.
 pub(super) struct Trees {
     pub(super) version: CgroupVersion,
     pub(super) cpu: PathBuf,
     pub(super) memory: PathBuf,
+    /// The trees of version 1 for shares of processors, for IO and for tasks, where they are mounted.
+    pub(super) share: Option<PathBuf>,
+    pub(super) io: Option<PathBuf>,
+    pub(super) tasks: Option<PathBuf>,
     pub(super) proc: PathBuf,
 }
 
@@ -40,6 +45,9 @@ impl Trees {
             },
             cpu: mount(layout.cpu_time_mount()),
             memory: mount(layout.memory_mount()),
+            share: layout.mount_of("cpu").map(Path::to_owned),
+            io: layout.mount_of("blkio").map(Path::to_owned),
+            tasks: layout.mount_of("pids").map(Path::to_owned),
             proc: PathBuf::from("/proc"),
         }
     }
@@ -51,11 +59,13 @@ pub(super) struct Gone;
 
 /// The directories of one cgroup.
 pub(super) struct Row {
-    is_root: bool,
+    /// Below the mounts, without a slash first.
+    below: String,
     made_at: Timestamp,
     memory: OwnedFd,
     /// `None` where it is the same directory.
     cpu: Option<OwnedFd>,
+    more: OnceLock<MoreDirectories>,
 }
 
 impl Row {
@@ -74,16 +84,16 @@ impl Row {
             CgroupVersion::V2 => None,
         };
         let memory = directory(&trees.memory)?;
-        let stat = fstat(&memory).ok()?;
         Some(Self {
-            is_root: path == ROOT,
-            made_at: Timestamp::from_unix_seconds(stat.st_mtime),
+            below: below.to_owned(),
+            made_at: oldest(trees.version, [Some(&memory), cpu.as_ref()])?,
             memory,
             cpu,
+            more: OnceLock::new(),
         })
     }
 
-    /// The directory's time of change: the kernel keeps none of its making.
+    /// The oldest time of change of a directory, or of a file in it that seldom changes: the kernel keeps none of its making.
     pub(super) fn made_at(&self) -> Timestamp {
         self.made_at
     }
@@ -113,6 +123,9 @@ impl Row {
         if classes.io_pressure {
             figures.io_pressure = self.pressure(trees.version, PressureKind::Io, buffer)?;
         }
+        if classes.detail {
+            figures.detail = Some(Box::new(self.detail(trees, classes.file_limit, buffer)?));
+        }
         if classes.network || classes.processes {
             let first = match self.file(c"cgroup.procs", buffer)? {
                 Some(text) => {
@@ -121,7 +134,7 @@ impl Row {
                 }
                 None => None,
             };
-            let process = if self.is_root { Some(1) } else { first };
+            let process = if self.is_root() { Some(1) } else { first };
             figures.network = process
                 .filter(|_| classes.network)
                 .and_then(|process| network(trees, process, buffer));
@@ -148,7 +161,7 @@ impl Row {
         let usage = self.file(usage_file, buffer)?.and_then(number);
         let swap = match trees.version {
             CgroupVersion::V1 => None,
-            CgroupVersion::V2 if self.is_root => Some(machine(trees, buffer).swap_used_bytes()),
+            CgroupVersion::V2 if self.is_root() => Some(machine(trees, buffer).swap_used_bytes()),
             CgroupVersion::V2 => Some(
                 self.file(c"memory.swap.current", buffer)?
                     .and_then(number)
@@ -159,7 +172,7 @@ impl Row {
             return Ok(None);
         };
         let usage = match usage {
-            None if self.is_root => Some(MemoryFigures::root_usage_bytes(stat)),
+            None if self.is_root() => Some(MemoryFigures::root_usage_bytes(stat)),
             usage => usage,
         };
         let mut memory = MemoryFigures::of_stat(trees.version, stat);
@@ -173,7 +186,7 @@ impl Row {
     }
 
     fn limits(&self, trees: &Trees, buffer: &mut Vec<u8>) -> Result<MemoryLimits, Gone> {
-        if self.is_root {
+        if self.is_root() {
             return Ok(machine(trees, buffer).limits());
         }
         let (memory, swap) = match trees.version {
@@ -197,7 +210,34 @@ impl Row {
         Ok(self.file(kind.file(), buffer)?.map(PressureFigures::of_file))
     }
 
-    fn file<'a>(&self, name: &std::ffi::CStr, buffer: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>, Gone> {
+    pub(super) fn is_root(&self) -> bool {
+        self.below.is_empty()
+    }
+
+    /// The directory that counts memory; on version 2 it has all files.
+    pub(super) fn directory(&self) -> &OwnedFd {
+        &self.memory
+    }
+
+    pub(super) fn more(&self, trees: &Trees) -> &MoreDirectories {
+        self.more
+            .get_or_init(|| MoreDirectories::open(trees, &self.below))
+    }
+
+    /// A file of the directory that counts processor time.
+    pub(super) fn cpu_file<'a>(
+        &self,
+        name: &std::ffi::CStr,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<Option<&'a [u8]>, Gone> {
+        read_file(self.cpu.as_ref().unwrap_or(&self.memory), name, buffer)
+    }
+
+    pub(super) fn file<'a>(
+        &self,
+        name: &std::ffi::CStr,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<Option<&'a [u8]>, Gone> {
         read_file(&self.memory, name, buffer)
     }
 
@@ -209,8 +249,23 @@ impl Row {
     }
 }
 
+fn oldest(version: CgroupVersion, directories: [Option<&OwnedFd>; 2]) -> Option<Timestamp> {
+    let file = match version {
+        CgroupVersion::V1 => c"cgroup.clone_children",
+        CgroupVersion::V2 => c"cgroup.events",
+    };
+    let directories = directories.into_iter().flatten();
+    let times = directories.flat_map(|directory| {
+        let of_file = statat(directory, file, AtFlags::empty());
+        [fstat(directory), of_file].into_iter().flatten()
+    });
+    times
+        .map(|stat| Timestamp::from_unix_seconds(stat.st_mtime))
+        .min()
+}
+
 /// A file that is missing, or that cannot be read here, has no content.
-fn read_file<'a>(
+pub(super) fn read_file<'a>(
     directory: impl AsFd,
     name: &std::ffi::CStr,
     buffer: &'a mut Vec<u8>,
@@ -256,7 +311,7 @@ fn machine(trees: &Trees, buffer: &mut Vec<u8>) -> MachineMemory {
     text.map(MachineMemory::of_meminfo).unwrap_or_default()
 }
 
-fn path_content<'a>(path: &Path, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+pub(super) fn path_content<'a>(path: &Path, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     read_all(&file, buffer).ok()?;
     Some(buffer)

@@ -1,6 +1,6 @@
 use std::fs;
 
-use rubelet_usage::{CgroupVersion, Classes};
+use rubelet_usage::{CgroupVersion, Classes, FileLimit, IoTable, Tasks};
 
 use super::*;
 use crate::HostClock;
@@ -11,6 +11,8 @@ const ALL: Classes = Classes {
     limits: true,
     network: true,
     processes: true,
+    detail: true,
+    file_limit: true,
 };
 
 /// A folder made like the kernel's.
@@ -31,6 +33,9 @@ impl Tree {
             version,
             cpu,
             memory,
+            share: Some(mount("cpu")),
+            io: Some(mount("blkio")),
+            tasks: Some(mount("pids")),
             proc: mount("proc"),
         };
         let layout = Layout::of_this_machine(crate::cgroup::CgroupVersion::of_this_machine().unwrap());
@@ -137,6 +142,129 @@ async fn version_2_has_one_tree_and_pressure() {
     assert_eq!(figures.cpu_pressure.unwrap().some.total, 7);
     assert_eq!(figures.io_pressure.unwrap().full.total, 9);
     assert_eq!((figures.memory_pressure, figures.network), (None, None));
+}
+
+#[tokio::test]
+async fn version_1_has_details_in_five_trees() {
+    let tree = Tree::new(
+        CgroupVersion::V1,
+        &[
+            ("cpuacct/p/cpuacct.usage", "123456\n"),
+            ("cpuacct/p/cpuacct.stat", "user 3\nsystem 4\n"),
+            ("cpuacct/p/cgroup.procs", ""),
+            (
+                "cpu/p/cpu.stat",
+                "nr_periods 5\nnr_throttled 2\nthrottled_time 77\n",
+            ),
+            ("cpu/p/cpu.shares", "512\n"),
+            ("cpu/p/cpu.cfs_period_us", "100000\n"),
+            ("cpu/p/cpu.cfs_quota_us", "-1\n"),
+            ("blkio/p/blkio.bfq.io_serviced_recursive", "Total 0\n"),
+            (
+                "blkio/p/blkio.throttle.io_serviced_recursive",
+                "8:0 Read 6\nTotal 6\n",
+            ),
+            (
+                "blkio/p/blkio.throttle.io_service_bytes_recursive",
+                "8:0 Read 4096\nTotal 4096\n",
+            ),
+            ("pids/p/pids.current", "9\n"),
+            ("pids/p/pids.max", "max\n"),
+            ("memory/p/cgroup.procs", "17\n18\n"),
+            ("memory/p/memory.usage_in_bytes", "5000\n"),
+            ("memory/p/memory.max_usage_in_bytes", "6000\n"),
+            ("memory/p/memory.failcnt", "8\n"),
+            ("memory/p/memory.soft_limit_in_bytes", "9223372036854771712\n"),
+            (
+                "memory/p/memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+            ),
+            ("memory/p/memory.stat", "total_cache 40\n"),
+            ("proc/17/limits", "Max open files  1024  4096  files\n"),
+        ],
+    );
+    let fds = tree.root.path().join("proc/17/fd");
+    fs::create_dir_all(&fds).unwrap();
+    for (name, target) in [("0", "/dev/null"), ("1", "socket:[7]"), ("2", "pipe:[8]")] {
+        std::os::unix::fs::symlink(target, fds.join(name)).unwrap();
+    }
+    let detail = *tree.read(&["/p"]).await.unwrap().figures.detail.unwrap();
+    assert_eq!(
+        (detail.cpu.user_nanos, detail.cpu.throttled_nanos),
+        (30_000_000, 77)
+    );
+    let share = detail.cpu_share;
+    assert_eq!(
+        (share.shares, share.period_micros, share.quota_micros),
+        (512, 100_000, None)
+    );
+    let memory = detail.memory;
+    assert_eq!(
+        (memory.cache_bytes, memory.peak_bytes, memory.failures),
+        (40, 6000, 8)
+    );
+    assert_eq!((memory.oom_kills, memory.reserved_bytes), (3, None));
+    let read: Vec<u64> = detail
+        .io
+        .counters(IoTable::Bytes, "Read")
+        .map(|(_, bytes)| bytes)
+        .collect();
+    assert_eq!(read, [4096], "an empty set of files is passed over");
+    let expected = Tasks {
+        processes: 2,
+        descriptors: 3,
+        sockets: 1,
+        threads: 9,
+        most_threads: 0,
+        open_files: Some(FileLimit::Files(1024)),
+    };
+    assert_eq!(detail.tasks, expected);
+}
+
+#[tokio::test]
+async fn version_2_has_details_in_one_tree() {
+    let tree = Tree::new(
+        CgroupVersion::V2,
+        &[
+            ("unified/p/cgroup.procs", "17\n"),
+            (
+                "unified/p/cpu.stat",
+                "usage_usec 12\nuser_usec 5\nnr_throttled 2\nthrottled_usec 7\n",
+            ),
+            ("unified/p/cpu.weight", "100\n"),
+            ("unified/p/cpu.max", "5000 100000\n"),
+            ("unified/p/io.stat", "8:0 rbytes=4096 rios=3\n"),
+            ("unified/p/memory.current", "5000\n"),
+            ("unified/p/memory.peak", "6000\n"),
+            ("unified/p/memory.min", "0\n"),
+            (
+                "unified/p/memory.events",
+                "low 0\nhigh 4\nmax 5\noom 6\noom_kill 7\n",
+            ),
+            ("unified/p/memory.events.local", "oom_kill 2\n"),
+            ("unified/p/memory.stat", "anon 30\nfile 40\n"),
+            ("unified/p/pids.max", "100\n"),
+        ],
+    );
+    let detail = *tree.read(&["/p"]).await.unwrap().figures.detail.unwrap();
+    assert_eq!((detail.cpu.user_nanos, detail.cpu.throttled_nanos), (5000, 7000));
+    assert_eq!(
+        (detail.cpu_share.shares, detail.cpu_share.quota_micros),
+        (2597, Some(5000))
+    );
+    let memory = detail.memory;
+    assert_eq!(
+        (memory.cache_bytes, memory.peak_bytes, memory.reserved_bytes),
+        (40, 6000, Some(0))
+    );
+    assert_eq!(
+        (memory.high_events, memory.max_events, memory.oom_kills),
+        (4, 5, 2)
+    );
+    assert_eq!(detail.io.counters(IoTable::Operations, "Read").count(), 1);
+    // Without `pids.current` the processes count.
+    assert_eq!((detail.tasks.threads, detail.tasks.most_threads), (1, 100));
+    assert_eq!(detail.tasks.open_files, None, "the process is gone");
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ const CLASSES: Classes = Classes {
     limits: true,
     network: true,
     processes: true,
+    detail: true,
+    file_limit: true,
 };
 
 fn usage() -> HostUsage {

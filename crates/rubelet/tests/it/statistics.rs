@@ -33,6 +33,75 @@ fn value(page: &MetricsText, family: &str, labels: &[(&str, &str)]) -> Result<f6
     Ok(sample.value)
 }
 
+fn containers(node: &Node) -> Result<MetricsText> {
+    let answer = node.get("/metrics/cadvisor")?;
+    ensure!(answer.status == 200, "{}", answer.text());
+    MetricsText::parse(&answer.text()).context("the page of containers")
+}
+
+/// The rows of the pod, its sandbox and its container, and the machine's.
+fn check_containers(page: &MetricsText, pod: &str) -> Result<()> {
+    let family = page.family("container_last_seen").context("no rows")?;
+    let of_pod: Vec<_> = family
+        .samples
+        .iter()
+        .filter(|sample| sample.labels.get("pod").is_some_and(|name| name == pod))
+        .map(|sample| {
+            let has = |label: &str| sample.labels.get(label).is_some_and(|value| !value.is_empty());
+            (has("container"), has("image"), has("name"))
+        })
+        .collect();
+    for row in [(false, false, false), (false, true, true), (true, true, true)] {
+        let count = of_pod.iter().filter(|found| **found == row).count();
+        ensure!(count == 1, "{count} rows {row:?} among {of_pod:?}");
+    }
+    let main = [("container", "main"), ("pod", pod), ("namespace", "default")];
+    for (family, least) in [
+        ("container_cpu_usage_seconds_total", 0.001),
+        ("container_memory_usage_bytes", 50_000.0),
+        ("container_memory_failures_total", 10.0),
+        ("container_processes", 1.0),
+        ("container_file_descriptors", 1.0),
+        ("container_threads", 1.0),
+        ("container_ulimits_soft", 1.0),
+    ] {
+        let found = sum_of(page, family, &main)?;
+        ensure!(found >= least, "{family}: {found}");
+    }
+    // A pod without requests.
+    ensure!(sum_of(page, "container_spec_cpu_shares", &main)? <= 2.0);
+    ensure!(page.sum("container_oom_events_total", &main) == Some(0.0));
+    for family in [
+        "machine_cpu_cores",
+        "machine_cpu_physical_cores",
+        "machine_memory_bytes",
+        "cadvisor_version_info",
+    ] {
+        ensure!(sum_of(page, family, &[])? >= 1.0, "{family}");
+    }
+    let of_root = [("id", "/")];
+    for family in [
+        "container_fs_limit_bytes",
+        "container_network_receive_bytes_total",
+    ] {
+        ensure!(sum_of(page, family, &of_root)? > 0.0, "{family}");
+    }
+    for family in ["container_scrape_error", "machine_scrape_error"] {
+        ensure!(page.sum(family, &[]) == Some(0.0), "{family}");
+    }
+    let has_tier = family.samples.iter().any(|sample| {
+        let id = sample.labels.get("id");
+        id.is_some_and(|id| id.ends_with("kubepods") || id.ends_with("kubepods.slice"))
+    });
+    ensure!(has_tier, "no row of all pods");
+    Ok(())
+}
+
+fn sum_of(page: &MetricsText, family: &str, labels: &[(&str, &str)]) -> Result<f64> {
+    page.sum(family, labels)
+        .with_context(|| format!("no {family} {labels:?}"))
+}
+
 fn summary(node: &Node, query: &str) -> Result<Value> {
     let answer = node.get(&format!("/stats/summary{query}"))?;
     ensure!(answer.status == 200, "{}", answer.text());
@@ -123,6 +192,7 @@ fn a_pod_shows_what_it_uses_until_it_is_gone() {
             page.sum("container_cpu_usage_seconds_total", &[("container", "")])
                 .is_none()
         );
+        check_containers(&containers(node)?, &name)?;
         wait_for("a summary has every part", DEADLINE, || {
             check_summary(&summary(node, "")?, node)
         })?;
@@ -138,6 +208,8 @@ fn a_pod_shows_what_it_uses_until_it_is_gone() {
             let page = resources(node)?;
             let left = page.sum("pod_cpu_usage_seconds_total", &main[1..]);
             ensure!(left.is_none(), "{left:?}");
+            let left = containers(node)?.sum("container_last_seen", &[("pod", name.as_str())]);
+            ensure!(left.is_none(), "container metrics are left: {left:?}");
             ensure!(summary(node, "")?["pods"] == json!([]), "it is in the summary");
             Ok(())
         })

@@ -79,7 +79,7 @@ const ENDPOINTS: &[(&str, &str, &[&str], u16)] = &[
     ("GET", "/configz", &["configz", "proxy"], 200),
     ("GET", "/stats/summary", &["stats"], 200),
     ("GET", "/metrics", &["metrics"], 200),
-    ("GET", "/metrics/cadvisor", &["metrics"], 501),
+    ("GET", "/metrics/cadvisor", &["metrics"], 200),
     ("GET", "/metrics/resource", &["metrics"], 200),
     ("GET", "/metrics/probes", &["metrics"], 200),
     ("GET", "/metrics/slis", &["metrics"], 200),

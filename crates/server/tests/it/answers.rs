@@ -154,22 +154,6 @@ fn the_api_answers_as_upstream() {
 }
 
 #[test]
-fn what_is_not_built_yet_says_so() {
-    in_scope("later", async |scope| {
-        let running = Setup::new(scope)?.start().await?;
-        let mut tls = running.tls().await?;
-        for (path, mark) in [
-            // Also an empty metrics page, for scrapers that ignore the HTTP status.
-            ("/metrics/cadvisor", "# "),
-        ] {
-            let text = format!("{mark}rubelet does not support cAdvisor's metrics yet\n");
-            check(&mut tls, "GET", path, (501, PLAIN, "", &text)).await?;
-        }
-        Ok(())
-    });
-}
-
-#[test]
 fn the_read_only_port_has_no_debugging() {
     in_scope("read-only", async |scope| {
         let running = Setup::new(scope)?.start().await?;

@@ -20,7 +20,7 @@ use rubelet_model::explanation::PodExplanation;
 use rubelet_model::observation::{PodObservation, PodUid};
 use rubelet_ports::api::Reviewer;
 use rubelet_ports::{
-    Clock, CpuProfiler, MetricsPage, MetricsPages, NoAnswer, NoSummary, NodeStatistics, PodView,
+    Clock, CpuProfiler, MetricsPage, MetricsPages, NoAnswer, NoSummary, NodeStatistics, PagePieces, PodView,
     RuntimeError, RuntimeWriter, SummaryExtent,
 };
 use rubelet_server::{
@@ -168,16 +168,35 @@ impl MetricsPages for Pages {
     }
 }
 
+/// Of the page of containers: more than all buffers on the way take.
+pub(crate) const CONTAINER_PIECES: usize = 400;
+
+/// 64 KiB of it.
+pub(crate) fn container_piece(number: usize) -> Vec<u8> {
+    format!("{:>65535}\n", format!("containers {number}")).into_bytes()
+}
+
 /// Pages of statistics that say which they are.
 #[derive(Default)]
 pub(crate) struct FakeStatistics {
     pub(crate) has_no_summary: AtomicBool,
+    /// Pieces of the page of containers that were made.
+    pub(crate) pieces_made: Arc<AtomicUsize>,
 }
 
 #[async_trait]
 impl NodeStatistics for FakeStatistics {
     async fn resource_page(&self) -> Arc<[u8]> {
         Arc::from(*b"# HELP resources x\n# TYPE resources gauge\nresources 1 1763495289123\n")
+    }
+
+    async fn container_page(&self) -> PagePieces {
+        let made = Arc::clone(&self.pieces_made);
+        let pieces = (0..CONTAINER_PIECES).map(move |number| {
+            made.fetch_add(1, Ordering::Relaxed);
+            container_piece(number)
+        });
+        Box::new(pieces)
     }
 
     async fn summary(&self, extent: SummaryExtent) -> Result<Arc<[u8]>, NoSummary> {

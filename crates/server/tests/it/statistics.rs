@@ -1,11 +1,16 @@
 //! Statistics over HTTP: paths, methods, types and questions. What is on the pages is tested where they are made.
 
+use std::io::Read as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
+use flate2::read::GzDecoder;
 use rubelet_testbed::in_scope;
+use rubelet_testbed::wait::wait_until;
 
-use crate::fixture::Setup;
+use crate::client::DEADLINE;
+use crate::fixture::{CONTAINER_PIECES, Setup, container_piece};
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 const ALL: &str = "{\"all\": 1}";
@@ -33,6 +38,94 @@ fn the_page_of_resources_is_on_both_ports() {
             let below = port.get("/metrics/resource/x").await?;
             assert_eq!(below.status, 404, "{below:?}");
         }
+        Ok(()) as Result<()>
+    });
+}
+
+const ZIPPED: [(&str, &str); 1] = [("Accept-Encoding", "gzip")];
+
+#[test]
+fn the_page_of_containers_comes_in_pieces() {
+    in_scope("containers", async |scope| {
+        let running = Setup::new(scope)?.start().await?;
+        let (mut tls, mut plain) = (running.tls().await?, running.read_only().await?);
+        let expected: Vec<u8> = (0..CONTAINER_PIECES).flat_map(container_piece).collect();
+        for port in [&mut tls, &mut plain] {
+            let answer = port.get("/metrics/cadvisor").await?;
+            assert_eq!((answer.status, answer.header("content-type")), (200, TEXT));
+            assert_eq!(answer.header("content-encoding"), "");
+            assert!(answer.body == expected, "{} bytes", answer.body.len());
+            let zipped = port.ask_with("GET", "/metrics/cadvisor", &ZIPPED, "").await?;
+            assert_eq!((zipped.status, zipped.header("content-type")), (200, TEXT));
+            assert_eq!(zipped.header("content-encoding"), "gzip");
+            assert!(
+                zipped.body.len() < expected.len() / 10,
+                "{} bytes",
+                zipped.body.len()
+            );
+            let mut text = Vec::new();
+            GzDecoder::new(zipped.body.as_slice()).read_to_end(&mut text)?;
+            assert!(text == expected, "{} bytes", text.len());
+            let below = port.get("/metrics/cadvisor/x").await?;
+            assert_eq!(below.status, 404, "{below:?}");
+        }
+        Ok(()) as Result<()>
+    });
+}
+
+#[test]
+fn other_pages_of_metrics_are_compressed_too() {
+    in_scope("gzip", async |scope| {
+        let running = Setup::new(scope)?.start().await?;
+        let mut tls = running.tls().await?;
+        for path in ["/metrics/resource", "/metrics/probes", "/metrics/slis"] {
+            let plain = tls.get(path).await?;
+            let zipped = tls.ask_with("GET", path, &ZIPPED, "").await?;
+            assert_eq!(
+                (zipped.status, zipped.header("content-encoding")),
+                (200, "gzip"),
+                "{path}"
+            );
+            let mut text = String::new();
+            GzDecoder::new(zipped.body.as_slice()).read_to_string(&mut text)?;
+            assert_eq!(text, plain.text(), "{path}");
+        }
+        Ok(()) as Result<()>
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_costs_a_few_pieces() {
+    in_scope("slow-scraper", async |scope| {
+        let setup = Setup::new(scope)?;
+        let statistics = setup.statistics.clone();
+        let running = setup.start().await?;
+        let mut slow = Vec::new();
+        for _ in 0..3 {
+            let mut client = running.read_only().await?;
+            client.begin("GET", "/metrics/cadvisor").await?;
+            client.head().await?;
+            slow.push(client);
+        }
+        let before = |made: usize| made < 3 * CONTAINER_PIECES;
+        assert!(
+            before(statistics.pieces_made.load(Ordering::Relaxed)),
+            "they are not sent yet"
+        );
+        // Others are served meanwhile.
+        let served = running.tls().await?.get("/metrics/cadvisor").await?;
+        assert_eq!(served.body.len(), CONTAINER_PIECES * (64 << 10));
+        // What the kernel takes for a connection is a few megabytes.
+        let made = statistics.pieces_made.load(Ordering::Relaxed);
+        assert!(before(made - CONTAINER_PIECES), "{made} pieces");
+        // A client that goes takes its page with it.
+        drop(slow);
+        wait_until("the pages are gone", DEADLINE, async || {
+            Ok((Arc::strong_count(&statistics.pieces_made) == 1).then_some(()))
+        })
+        .await?;
+        let made = statistics.pieces_made.load(Ordering::Relaxed);
+        assert!(before(made - CONTAINER_PIECES), "{made} pieces");
         Ok(()) as Result<()>
     });
 }

@@ -6,6 +6,7 @@
     reason = "tests share state with what they test"
 )]
 
+mod containers;
 mod node;
 mod pages;
 mod summaries;

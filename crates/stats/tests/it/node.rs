@@ -16,7 +16,7 @@ use rubelet_ports::{
 };
 use rubelet_resources::cgroup_name::CgroupDriver;
 use rubelet_stats::{
-    CgroupPlaces, Statistics, StatisticsPorts, StatisticsSettings, StoragePlaces, SystemCgroup,
+    CgroupPlaces, MachineNames, Statistics, StatisticsPorts, StatisticsSettings, StoragePlaces, SystemCgroup,
 };
 use rubelet_wire::cri::v1;
 
@@ -65,6 +65,13 @@ impl Node {
             storage: StoragePlaces {
                 root_dir: "/root".into(),
                 pod_logs_dir: "/logs".into(),
+            },
+            machine: MachineNames {
+                machine_id: "m".to_owned(),
+                system_uuid: "u".to_owned(),
+                boot_id: "b".to_owned(),
+                kernel_version: "6.18".to_owned(),
+                os_image: "Debian".to_owned(),
             },
             volume_period: Duration::from_mins(1),
             huge_page_bytes: 100,
@@ -149,6 +156,7 @@ pub(crate) struct Runtime {
     problem: Mutex<Option<Problem>>,
     lists: AtomicUsize,
     figures_asked: AtomicUsize,
+    pub(crate) images_listed: AtomicUsize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -227,7 +235,18 @@ fn filesystem_usage(bytes: u64, inodes: u64) -> v1::FilesystemUsage {
 #[async_trait]
 impl ImageReader for Runtime {
     async fn list_images(&self, _: Option<v1::ImageFilter>) -> Result<Vec<v1::Image>, RuntimeError> {
-        Err(unavailable())
+        self.images_listed.fetch_add(1, Ordering::Relaxed);
+        let image = |id: &str, tag: &str, pinned| v1::Image {
+            id: id.to_owned(),
+            repo_tags: vec![tag.to_owned()],
+            pinned,
+            ..v1::Image::default()
+        };
+        let images = vec![
+            image("sha256:1", "web:1", false),
+            image("sha256:2", "pause:3", true),
+        ];
+        self.answer(images).await
     }
 
     async fn image_status(&self, _: v1::ImageSpec, _: bool) -> Result<v1::ImageStatusResponse, RuntimeError> {
@@ -287,6 +306,7 @@ impl RuntimeReader for Runtime {
                 name: "main".to_owned(),
                 attempt: 0,
             }),
+            image_ref: "sha256:1".to_owned(),
             state: v1::ContainerState::ContainerRunning.into(),
             created_at: created_at.unix_nanos(),
             ..v1::Container::default()

@@ -1,0 +1,19 @@
+//! `/metrics/cadvisor`: every cgroup of the node in detail, the machine, its filesystems and disks.
+//!
+//! Owns the look at all of them ([`ContainerLooks`]) and its text ([`Pieces`]), which is made piece by piece while it is sent. It must not
+//! know HTTP, and leaves out what cannot be read.
+//!
+//! ```text
+//! question ─► single flight ─► look: lists, cgroups, devices ─► one text for each client, in pieces
+//! ```
+
+mod families;
+mod labels;
+mod look;
+mod names;
+mod pieces;
+mod rows;
+
+pub use look::MachineNames;
+pub(crate) use look::{ContainerLooks, Look};
+pub(crate) use pieces::Pieces;

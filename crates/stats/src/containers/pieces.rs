@@ -1,0 +1,80 @@
+//! The text of a look, made while it is sent.
+//!
+//! Owns the order, family by family with all rows of one together, and the size of the pieces: what a client has not taken is not made.
+
+use std::sync::Arc;
+
+use super::families::{FAMILIES, Line, Samples};
+use super::look::Look;
+use crate::exposition::push_head;
+
+/// A piece ends behind the row with which it becomes longer than this.
+const PIECE_BYTES: usize = 64 << 10;
+
+pub(crate) struct Pieces {
+    look: Arc<Look>,
+    family: usize,
+    /// The row of the family that comes next.
+    row: usize,
+    /// The family's first lines are made.
+    has_head: bool,
+}
+
+impl Pieces {
+    pub(crate) fn new(look: Arc<Look>) -> Self {
+        Self {
+            look,
+            family: 0,
+            row: 0,
+            has_head: false,
+        }
+    }
+
+    fn next_family(&mut self) {
+        self.family += 1;
+        self.row = 0;
+        self.has_head = false;
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let look = Arc::clone(&self.look);
+        let mut text = String::with_capacity(PIECE_BYTES + (4 << 10));
+        while let Some(family) = FAMILIES.get(self.family) {
+            if text.len() >= PIECE_BYTES {
+                break;
+            }
+            let begin = text.len();
+            if !self.has_head {
+                push_head(&mut text, family.name, family.kind, family.help);
+            }
+            let head = text.len();
+            match family.samples {
+                Samples::OfNode(samples) => {
+                    samples(&look, &mut Line::of_machine(&mut text, family, &look));
+                    self.row = usize::MAX;
+                }
+                Samples::OfRows(samples) => match look.rows.get(self.row) {
+                    Some(row) => {
+                        samples(row, &look, &mut Line::of_row(&mut text, family, row));
+                        self.row += 1;
+                    }
+                    None => self.row = usize::MAX,
+                },
+            }
+            if text.len() > head {
+                self.has_head = true;
+            } else {
+                // A family without samples has no head either.
+                text.truncate(begin);
+            }
+            if self.row == usize::MAX {
+                self.next_family();
+            }
+        }
+        (!text.is_empty()).then(|| text.into_bytes())
+    }
+}
