@@ -1,7 +1,7 @@
 //! Events of pods, kept on the node: the newest in memory, each new one in the log.
 //!
-//! Owns the memory of events and how often a repeated one is logged. It never waits for anybody, and it does not decide what is
-//! worth an event. What it shows is Kubernetes' own Event, so that it can go to an API server later.
+//! Owns the newest events and how often a repeated one is logged. It never waits, and it does not decide what is worth an event.
+//! Events go to the API server through the reporter's own sink; here they are kept for nodes without one and for `rubelet why`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

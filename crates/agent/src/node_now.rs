@@ -20,12 +20,12 @@ pub struct NodeNow {
     pub pressure: watch::Receiver<Option<Pressure>>,
     /// For a second look, when nothing but its labels speaks against a pod.
     pub reader: Option<Arc<dyn NodeReader>>,
-    /// The addresses that pods are told as their node's.
+    /// The node's addresses, as pods see them (`status.hostIPs`).
     pub host_ips: Arc<dyn HostIps>,
 }
 
 impl NodeNow {
-    /// A node that no API server knows and nobody watches.
+    /// A node without an API server.
     #[must_use]
     pub fn standalone() -> Self {
         Self {

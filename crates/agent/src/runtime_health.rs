@@ -86,7 +86,7 @@ impl RuntimeHealth {
 
     /// No answer says nothing new about the network.
     fn without_answer(problem: String, waited: Duration, before: &Self, lists: RuntimeLists) -> Self {
-        // Told once: whoever wants to know for how long counts from there.
+        // Sent once: a reader that needs the duration counts from there.
         let silent_for = before.silent_for.filter(|_| before.features.is_some());
         Self {
             silent_for: Some(silent_for.unwrap_or(waited)),
@@ -118,7 +118,7 @@ pub(crate) fn channel() -> (watch::Sender<RuntimeHealth>, watch::Receiver<Runtim
     watch::channel(RuntimeHealth::unchecked())
 }
 
-/// Checks until nobody listens any more.
+/// Checks until the last receiver is gone.
 pub(crate) async fn watch_runtime(
     ports: AgentPorts,
     health: watch::Sender<RuntimeHealth>,

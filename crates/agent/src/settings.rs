@@ -79,7 +79,7 @@ pub struct FileSource {
     pub check_interval: Duration,
 }
 
-/// Everything else that the agent is told once.
+/// All other settings of the agent.
 #[derive(Clone)]
 pub struct AgentSettings {
     pub node_name: String,
@@ -92,7 +92,7 @@ pub struct AgentSettings {
     /// `syncFrequency`
     pub sync_frequency: Duration,
     pub node: NodeConfiguration,
-    /// Ids for pods with users of their own; nobody has any yet.
+    /// Ids for pods with user namespaces; none is in use yet.
     pub user_namespaces: UserNamespaces,
     pub status_gates: StatusGates,
     /// What pods are judged by before they may run.

@@ -87,7 +87,7 @@ impl UserIds {
         Ok(())
     }
 
-    /// Frees the ranges of pods that nobody knows and whose records went with their directories.
+    /// Frees the ranges of unknown pods whose records went with their directories.
     pub(crate) async fn sweep(&self, ports: &AgentPorts, is_known: impl Fn(&PodUid) -> bool) {
         let Some(table) = self.table.get() else { return };
         let unknown: Vec<PodUid> = with(table, |table| {

@@ -1,6 +1,6 @@
 //! Cgroups of pods that are gone.
 //!
-//! Owns their removal when nobody did it before: a pod's own work removes its cgroup, unless rubelet was killed in between.
+//! Owns the removal of what is left of them: a pod's own job removes its cgroup, unless rubelet was killed in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,7 +16,7 @@ use crate::supervisor::contained;
 /// Below the root directory: one directory per pod, named by its uid.
 const PODS_DIRECTORY: &str = "pods";
 
-/// The pod of `<namespace>_<name>_<uid>`; `None` for what somebody else put there.
+/// The pod of `<namespace>_<name>_<uid>`; `None` for a directory that is not rubelet's.
 fn pod_of_log_directory(name: &str) -> Option<PodUid> {
     let parts: Vec<&str> = name.split('_').collect();
     let is_ours = parts.len() == 3 && parts.iter().all(|part| !part.is_empty());

@@ -1,6 +1,6 @@
 //! Container logs and the links that log agents follow.
 //!
-//! Owns the links' names and the removal of logs. Who may lose a log is decided by the caller.
+//! Owns the links' names and the removal of logs. Which logs may go is the caller's decision.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -189,7 +189,7 @@ pub struct GarbageCollector {
     /// Problems that were logged, so that a lasting one is logged once. Held to compare, never across an await.
     told: Mutex<BTreeMap<String, String>>,
     stuck: StuckSandboxes,
-    /// The last search of the node failed, and the node's event was told.
+    /// The last search of the node failed, and its event was recorded.
     is_failing: AtomicBool,
 }
 
@@ -430,7 +430,7 @@ impl GarbageCollector {
         }
     }
 
-    /// Told once until a search goes well again.
+    /// Recorded once until a search succeeds again.
     fn tell_node(&self, failures: &[String]) {
         let is_failing = !failures.is_empty();
         if self.is_failing.swap(is_failing, Ordering::Relaxed) || !is_failing {

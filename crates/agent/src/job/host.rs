@@ -1,6 +1,6 @@
 //! What the node has for the pod beside its volumes: runtime handler, directories, cgroup, user ids.
 //!
-//! Owns what of it was made by this run of the agent, and the events when it cannot be made. When it is made is the plan's part.
+//! Owns which of these this run of the agent has made, and the events when one cannot be made. The plan says when.
 
 use std::sync::Arc;
 use std::time::Duration;

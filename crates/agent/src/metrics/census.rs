@@ -1,6 +1,6 @@
-//! How many there are of what, at the moment somebody asks.
+//! Gauges that count pods, containers and workers when `/metrics` is read.
 //!
-//! Owns the gauges and how a count is shown in them. Counting is the sync loop's: it knows.
+//! Owns the gauges. The sync loop counts, because it has the pods.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the metrics of pods on their way: jobs, starts, the observer, admission, hooks. They live in the registry that the
 //! program passes in; there is nothing global. What can be counted at any time (how many pods there are) is not kept up to
-//! date here but counted when somebody asks: see [`CensusMetrics`].
+//! date here but counted when the page is read: see [`CensusMetrics`].
 
 mod census;
 mod observer;

@@ -1,7 +1,7 @@
 //! Starts jobs and takes their results.
 //!
-//! Owns the number of the next job and the channels on which jobs answer. What a job needs and what it leaves behind passes
-//! through here and nowhere else.
+//! Owns the number of the next job and the channels on which jobs answer. A job's inputs and its results pass through here and
+//! nowhere else.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! How long pods take to start, for the metrics.
 //!
-//! Owns what is remembered of a start until it was measured. It decides nothing.
+//! Owns the times of a start until its duration is observed. It decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Start {
     has_begun: bool,
     /// Why it is looked at next.
     kind: UpdateKind,
-    /// It has not run yet, as far as anybody knows.
+    /// It has not run yet, as far as it is known.
     awaits_running: bool,
     /// The API server has not shown it running yet, and its start counts.
     awaits_shown: bool,

@@ -1,7 +1,7 @@
 //! The source of pods at the API server: those that are bound to this node.
 //!
 //! Owns the set as the API server has it, and which of its pods are mirrors: they show static pods and are never run. Every change
-//! goes to the reporter too, because it compares what it said with what the API server has. While the set cannot be followed it stays
+//! goes to the reporter too, which compares the statuses that it sent with the API server's. While the set cannot be followed it stays
 //! as it was: no pod ends because the API server is away. A pod that cannot be decoded is delivered apart until it is deleted.
 //!
 //! ```text
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Source, SourcePorts, SourceSet, SourceSettings};
 use rubelet_ports::LogThrottle;
 
-/// Changes that are there at once go into one set, up to a limit, so that a stream that never pauses holds nobody up.
+/// Changes that are there at once go into one set, up to a limit, so that a stream without pauses holds up nothing else.
 const CHANGES_PER_SET: usize = 256;
 
 /// The mirror pods of this node.
@@ -121,7 +121,7 @@ impl ApiActor {
         }
     }
 
-    /// Runs until nobody receives the sets.
+    /// Runs until the receiver of the sets is gone.
     pub(super) async fn run(mut self) {
         let output = self.output.clone();
         // Dropping either side loses nothing: what is not delivered is listed again by the next life.
@@ -182,7 +182,7 @@ impl ApiActor {
                 }
                 for pod in pods {
                     let known = self.pods.get(uid_text(&pod));
-                    // The same version is kept as it is, so that nobody has to compare it.
+                    // The same version is kept as it is, so that the merger need not compare it.
                     if !known.is_some_and(|known| is_same_version(known, &pod)) {
                         self.put(&pod);
                     }
@@ -249,7 +249,7 @@ impl ApiActor {
         true
     }
 
-    /// False when nobody listens any more.
+    /// False when the receiver is gone.
     async fn deliver(&self) -> bool {
         let set = SourceSet {
             source: Source::Api,

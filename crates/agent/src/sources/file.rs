@@ -2,7 +2,7 @@
 //!
 //! Owns when to look: after each hint of the watch, and every interval in any case. A look lists the folder and reads what the hints
 //! since the last look name; every interval it reads everything, so that no hint can be wrong for long. Only that a file was taken
-//! away and is there again no look can see: that a hint tells, and then the set without its pod comes first. The first hint is
+//! away and is there again no look can see: a hint says so, and then the set without its pod is delivered first. The first hint is
 //! followed at once; while hints keep coming the looks get further apart.
 //!
 //! ```text
@@ -57,7 +57,7 @@ pub(super) struct FileActor {
     unread: Touched,
     /// Something could not be read at this look, and what it held before is not known either.
     is_in_the_dark: bool,
-    /// Copies of editors that were told of.
+    /// Editors' copies that were logged.
     copies: BTreeSet<PathBuf>,
     /// The path was a folder when it was last there.
     is_folder: bool,
@@ -99,7 +99,7 @@ impl FileActor {
         }
     }
 
-    /// Runs until nobody receives the sets.
+    /// Runs until the receiver of the sets is gone.
     pub(super) async fn run(mut self) {
         let mut watch = ManifestWatch::new(self.files.watch(&self.path));
         let mut next_relist = self.clock.moment().plus(self.interval);
@@ -199,7 +199,7 @@ impl FileActor {
         any
     }
 
-    /// Looks, and sends the set if it is another one. False when nobody listens any more.
+    /// Looks, and sends the set if it has changed. False when the receiver is gone.
     async fn look_and_send(&mut self, watch: &mut ManifestWatch) -> bool {
         if watch.stands() && self.watch_throttle.end() {
             tracing::info!(path = %self.path.display(), "the static pod path is watched again");
@@ -302,7 +302,7 @@ impl FileActor {
         self.never_good = outcome.never_good;
         self.unusable = outcome.unusable;
         // Whatever is missing in the first set counts as not wanted, and its containers are stopped: so that set waits for
-        // files that somebody writes just now.
+        // files that are being written.
         let is_too_early = self.sent.is_none() && outcome.is_unsettled;
         (!is_too_early).then_some(outcome.pods)
     }
@@ -384,7 +384,7 @@ impl FileActor {
     /// A file that has gone since it was listed is not there; any other trouble is the file's own.
     fn unreadable(&mut self, path: &Path, error: FileError) -> Result<(), FileError> {
         if !error.is_not_found() {
-            // A file system that does not answer hides what the file wants; a file that nobody may read wants nothing.
+            // A file system that does not answer hides what the file wants; a file without read permission wants nothing.
             let may_hold_a_pod = matches!(error.kind, FileErrorKind::TimedOut | FileErrorKind::Other);
             self.is_in_the_dark |= may_hold_a_pod && !self.manifests.has_pod(path);
             let found = Found::Unusable(error.message);
@@ -412,7 +412,7 @@ impl FileActor {
                 "the static pod path does not exist: no static pods until it does"
             );
         }
-        // The watch of a folder that is gone may not have noticed, when somebody still has the folder open.
+        // The watch of a folder that is gone may not have noticed, when a process still has the folder open.
         if watch.stands() && self.is_folder {
             watch.ended(self.clock.moment(), true);
         }

@@ -13,7 +13,7 @@ const LAST_RETRY: Duration = Duration::from_secs(20);
 /// The pause after a look while hints keep coming: it doubles from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(200);
-/// Hints that are taken at a time without waiting; a folder that never rests holds nobody up.
+/// Hints that are taken at a time without waiting; a folder that changes without end holds up nothing else.
 const MAX_READY: usize = 64;
 
 /// Why the file source does something.

@@ -20,7 +20,7 @@ use rubelet_ports::LogThrottle;
 const KEPT: &str = "the last good pods of this source stay";
 /// Failures in a row that are logged each; the others with growing gaps.
 const LOUD_FAILURES: u32 = 3;
-/// An interval of zero would be a busy loop against somebody's server.
+/// An interval of zero would be a busy loop against the server.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct HttpActor {
@@ -58,7 +58,7 @@ impl HttpActor {
         }
     }
 
-    /// Runs until nobody receives the sets.
+    /// Runs until the receiver of the sets is gone.
     pub(super) async fn run(mut self) {
         let interval = self.source.check_interval.max(MIN_INTERVAL);
         loop {

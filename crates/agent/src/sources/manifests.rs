@@ -1,6 +1,6 @@
-//! What the files of the manifest folder say, file by file.
+//! The files of the manifest folder, one by one.
 //!
-//! Owns each file's last good pod and its trouble. Pure but for the time it is given: contents come in, pods and log lines go
+//! Owns each file's last good pod and its problem. Pure but for the time it is given: contents come in, pods and log lines go
 //! out. A file that cannot be used keeps its last good pod running; only a file that is gone takes its pod along.
 //!
 //! People edit these files while they are read. So what looks wrong, or double, is given a moment to be finished before
@@ -26,7 +26,7 @@ use rubelet_ports::LogThrottle;
 const SETTLE: Duration = Duration::from_millis(500);
 /// Also a file that never rests is complained of after this time.
 const RESTLESS: Duration = Duration::from_secs(10);
-/// How long a file is left alone because somebody has it open for writing.
+/// How long a file is left alone because it is open for writing.
 const MAX_WRITING: Duration = Duration::from_secs(5);
 /// How long an editor may take between moving a file to its backup and writing it anew.
 const EDIT: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const MAX_PROBLEM_BYTES: usize = 2000;
 #[derive(Debug)]
 pub(super) enum Found {
     Content(Vec<u8>),
-    /// Somebody is writing it.
+    /// It is open for writing.
     Unfinished,
     /// There is something that cannot be read as a manifest, and why.
     Unusable(String),
@@ -83,11 +83,11 @@ struct Manifest {
     throttle: LogThrottle,
     /// When the file first had a pod.
     good_since: Moment,
-    /// Somebody has had it open for writing since.
+    /// It has been open for writing since.
     written_since: Option<Moment>,
     /// Not there at the last look, but perhaps only being edited.
     missing_since: Option<Moment>,
-    /// That another file has a pod of the same name was told.
+    /// That another file has a pod of the same name was logged.
     is_double_told: bool,
     /// At the look that goes on.
     is_present: bool,
@@ -196,7 +196,7 @@ impl Manifests {
         self.files.get(path).is_some_and(|file| file.good.is_some())
     }
 
-    /// Whether somebody has been writing this file for so long that it is read as it is.
+    /// Whether this file has been open for writing for so long that it is read as it is.
     pub(super) fn is_written_for_long(&self, path: &Path, now: Moment) -> bool {
         let since = self.files.get(path).and_then(|file| file.written_since);
         since.is_some_and(|since| now.since(since) >= MAX_WRITING)
@@ -345,7 +345,7 @@ impl Manifest {
         self.good.is_none() && self.digest.is_some()
     }
 
-    /// A pod that may run. Whether the file had a trouble that was told of.
+    /// A pod that may run. Whether a problem of the file was logged.
     fn take(&mut self, pod: Pod, now: Moment) -> bool {
         match &self.good {
             None => self.good_since = now,
@@ -361,7 +361,7 @@ impl Manifest {
         self.throttle.end()
     }
 
-    /// The line that is due, if any, or the time until which nothing is said because somebody may still be writing.
+    /// The line that is due, if any, or the time until which nothing is logged because the file may still be written.
     fn due_line(&mut self, path: &Path, now: Moment) -> Result<Option<Line>, Moment> {
         let Some(problem) = &self.problem else {
             return Ok(None);
@@ -387,7 +387,7 @@ impl Manifest {
     }
 }
 
-/// The pod of a manifest and what somebody should know of it. A panic in reading is a refusal: a file that somebody can write
+/// The pod of a manifest and its warnings. A panic in reading is a refusal: a file that users can write
 /// must not end the agent.
 fn read_pod(
     bytes: &[u8],

@@ -5,7 +5,7 @@
 //!
 //! Two pods of one source with the same full name are as upstream: the first of the set counts. Two pods with the same UID
 //! upstream does not notice, and they overwrite each other in whatever is kept by UID. Here the first one delivered keeps its
-//! UID, the other is a duplicate that is told of and takes over when the first has gone.
+//! UID, the other is a duplicate, which is logged and takes over when the first has gone.
 //!
 //! A set is mostly the one before, pod by pod. Only the stretch in which they differ is looked at, so that a change of one pod costs
 //! the same however many there are; a set with duplicates is taken as a whole.
@@ -30,7 +30,7 @@ pub enum PodChange {
     Add(Arc<Pod>),
     /// Spec, labels or annotations are different.
     Update(Arc<Pod>),
-    /// Somebody has asked for graceful deletion.
+    /// Graceful deletion was requested.
     Delete(Arc<Pod>),
     /// The source has it no longer.
     Remove(Arc<Pod>),
@@ -62,7 +62,7 @@ impl PodChange {
     }
 }
 
-/// A pod that is left out because another one has its name or its UID. Told once, until it is gone or counts.
+/// A pod that is left out because another one has its name or its UID. Logged once, until it is gone or counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Duplicate {
     pub pod: Arc<Pod>,
@@ -95,7 +95,7 @@ pub struct Merger {
     held: BTreeMap<String, Held>,
     /// Pods of a source whose UID another source holds, by UID.
     waiting: BTreeMap<(Source, String), Arc<Pod>>,
-    /// Duplicates that were told of, by source, full name and UID.
+    /// Duplicates that were logged, by source, full name and UID.
     told: BTreeSet<DuplicateKey>,
     /// The newest set of each source.
     sets: BTreeMap<Source, Vec<Arc<Pod>>>,

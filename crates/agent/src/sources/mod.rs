@@ -1,8 +1,8 @@
 //! Where pods come from: files, a URL, the API server; each delivers whole sets, and the merger finds what changed.
 //!
-//! Owns reading, its timing and what it logs of manifests that cannot run. It must not know what becomes of a pod: whoever
-//! receives the sets merges them and acts. A source that cannot read keeps quiet, so that nothing is removed because a disk or
-//! a server has a bad day.
+//! Owns reading, its timing and the log lines about manifests that cannot run. It must not know what becomes of a pod: the sync
+//! loop merges the sets and acts. A source that cannot read delivers nothing, so that no pod is removed because a disk or a server
+//! fails.
 //!
 //! ```text
 //! folder ──► file source ─┐  SourceSet   ┌──────────┐  add update delete
@@ -58,7 +58,7 @@ pub struct SourceSet {
     pub unreadable: Vec<Arc<Pod>>,
 }
 
-/// What the sources are told once.
+/// The sources' settings.
 #[derive(Clone)]
 pub struct SourceSettings {
     pub node_name: String,
@@ -86,7 +86,7 @@ pub struct SourcePorts {
     pub files: Arc<dyn FileReader>,
     pub http: Arc<dyn HttpFetcher>,
     pub api: Option<Arc<dyn PodReader>>,
-    /// The Node object: before there is one, nobody can have bound a pod to it.
+    /// The Node object: before there is one, no pod can be bound to it.
     pub node: watch::Receiver<Option<Arc<Node>>>,
     /// Hears of everything that the API server says of this node's pods.
     pub reporter: Arc<dyn PodReporter>,
