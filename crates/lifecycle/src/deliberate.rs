@@ -46,10 +46,12 @@ pub enum Bug {
     NamesKeptUntilSources,
     /// What another client writes into a status just before a patch stays.
     OverwriteKept,
+    /// A probe whose host name could not be looked up for want of room counts as failed.
+    LookupsBlamed,
 }
 
 impl Bug {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::GraceGrows,
         Self::StartWhileTerminating,
         Self::LostWakeUp,
@@ -70,6 +72,7 @@ impl Bug {
         Self::RetriedAtOnce,
         Self::NamesKeptUntilSources,
         Self::OverwriteKept,
+        Self::LookupsBlamed,
     ];
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_model::GoDuration;
 use rubelet_model::message::output;
 use rubelet_model::observation::ContainerId;
@@ -116,12 +117,12 @@ impl Attempts {
             Action::Tcp(call) => match self.dialer.connect(call).await {
                 Ok(()) => Finding::Success,
                 Err(ConnectError::Failed { message }) => Finding::Failure(message),
-                Err(ConnectError::NoPlace { message }) => unknown(message),
+                Err(ConnectError::NoPlace { message }) => no_place(message),
             },
             Action::Grpc(call) => match self.dialer.grpc_health(call).await {
                 GrpcHealth::Serving => Finding::Success,
                 GrpcHealth::Unhealthy { message } => Finding::Failure(message),
-                GrpcHealth::NoPlace { message } => unknown(message),
+                GrpcHealth::NoPlace { message } => no_place(message),
             },
         }
     }
@@ -169,6 +170,14 @@ impl Attempts {
     }
 }
 
+/// The host name was not looked up: that says nothing of the container.
+fn no_place(message: String) -> Finding {
+    if is_on(Bug::LookupsBlamed) {
+        return Finding::Failure(message);
+    }
+    unknown(message)
+}
+
 /// Nothing is known of the container.
 fn unknown(message: String) -> Finding {
     Finding::Error {
@@ -198,7 +207,7 @@ fn of_http(result: Result<HttpAnswer, HttpCallError>) -> Finding {
             would_be: "failure",
             message,
         },
-        Err(HttpCallError::NoPlace { message }) => unknown(message),
+        Err(HttpCallError::NoPlace { message }) => no_place(message),
     }
 }
 

@@ -22,6 +22,19 @@ pub const SILENT: &str = "silent.test";
 /// Speaks HTTP where TLS is expected.
 pub const PLAIN: &str = "plain.test";
 
+/// Why a call has no result.
+enum Miss {
+    NoAnswer(String),
+    /// The host name was not looked up.
+    NoPlace(String),
+}
+
+impl From<String> for Miss {
+    fn from(message: String) -> Self {
+        Self::NoAnswer(message)
+    }
+}
+
 /// Every other host answers, unless it is down.
 #[derive(Clone)]
 pub struct SimDialer {
@@ -84,7 +97,15 @@ impl SimDialer {
     }
 
     /// Whether whoever listens there is well.
-    async fn probe(&self, host: &str, port: u16, timeout: Option<Duration>) -> Result<bool, String> {
+    async fn probe(&self, host: &str, port: u16, timeout: Option<Duration>) -> Result<bool, Miss> {
+        if let Some((runtime, _)) = &self.pods {
+            let share = runtime.faults().lookup_has_no_place;
+            if share > 0 && self.dice.with(|dice| dice.per_myriad(share)) {
+                self.executor.sleep(timeout.unwrap_or_default()).await;
+                let message = format!("lookup {host}: too many look-ups of host names are under way");
+                return Err(Miss::NoPlace(message));
+            }
+        }
         self.reach(host, timeout).await?;
         let Some((runtime, history)) = &self.pods else {
             return Ok(true);
@@ -95,7 +116,7 @@ impl SimDialer {
                 let is_good = false;
                 history.add(self.executor.elapsed(), Fact::Probed { id, kind, is_good });
             }
-            return Err("connect: connection refused".to_owned());
+            return Err(Miss::NoAnswer("connect: connection refused".to_owned()));
         };
         if answer == Answer::Silent {
             let patience = timeout.unwrap_or(Duration::from_secs(1));
@@ -105,7 +126,7 @@ impl SimDialer {
         history.add(self.executor.elapsed(), Fact::Probed { id, kind, is_good });
         match answer {
             Answer::Good | Answer::Bad => Ok(is_good),
-            Answer::Silent => Err("i/o timeout".to_owned()),
+            Answer::Silent => Err(Miss::NoAnswer("i/o timeout".to_owned())),
         }
     }
 }
@@ -120,7 +141,10 @@ impl Dialer for SimDialer {
         let is_good = self
             .probe(&call.host, call.port, call.timeout)
             .await
-            .map_err(|message| no_answer(message, false))?;
+            .map_err(|miss| match miss {
+                Miss::NoAnswer(message) => no_answer(message, false),
+                Miss::NoPlace(message) => HttpCallError::NoPlace { message },
+            })?;
         if call.host == PLAIN && call.scheme == HttpScheme::Https {
             let message = "http: server gave HTTP response to HTTPS client".to_owned();
             return Err(no_answer(message, true));
@@ -137,7 +161,8 @@ impl Dialer for SimDialer {
             Ok(false) => Err(ConnectError::Failed {
                 message: "connect: connection refused".to_owned(),
             }),
-            Err(message) => Err(ConnectError::Failed { message }),
+            Err(Miss::NoAnswer(message)) => Err(ConnectError::Failed { message }),
+            Err(Miss::NoPlace(message)) => Err(ConnectError::NoPlace { message }),
         }
     }
 
@@ -147,7 +172,8 @@ impl Dialer for SimDialer {
             Ok(false) => GrpcHealth::Unhealthy {
                 message: "service unhealthy (responded with \"NOT_SERVING\")".to_owned(),
             },
-            Err(message) => GrpcHealth::Unhealthy { message },
+            Err(Miss::NoAnswer(message)) => GrpcHealth::Unhealthy { message },
+            Err(Miss::NoPlace(message)) => GrpcHealth::NoPlace { message },
         }
     }
 }

@@ -31,6 +31,8 @@ pub struct Faults {
     pub event_is_doubled: u64,
     /// Most delay of an event; delays differ, so that events overtake each other.
     pub event_delay_ms: u64,
+    /// The host name of a probe is not looked up in time, because too many others are.
+    pub lookup_has_no_place: u64,
     /// The pod whose calls never get an answer.
     pub hanging_uid: Option<String>,
 }
@@ -72,6 +74,7 @@ impl Faults {
             false => 0,
         };
         let (fails_after, list_omits, list_repeats) = (lie(30, 800), lie(30, 3000), lie(30, 3000));
+        let lookup_has_no_place = lie(30, 3000);
         let most = [30, 200, 1500][dice.below(3)];
         let sandbox_ms = *dice.pick(&[(5, 80), (5, 80), (500, 20_000)]);
         Self {
@@ -90,6 +93,7 @@ impl Faults {
             event_is_lost,
             event_is_doubled,
             event_delay_ms,
+            lookup_has_no_place,
             hanging_uid: None,
         }
     }

@@ -162,7 +162,7 @@ impl SimRuntime {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn faults(&self) -> MutexGuard<'_, Faults> {
+    pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
