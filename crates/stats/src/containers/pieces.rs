@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::families::{FAMILIES, Line, Samples};
+use super::families::{Line, family};
 use super::look::Look;
 use crate::exposition::push_head;
 
@@ -43,7 +43,7 @@ impl Iterator for Pieces {
     fn next(&mut self) -> Option<Vec<u8>> {
         let look = Arc::clone(&self.look);
         let mut text = String::with_capacity(PIECE_BYTES + (4 << 10));
-        while let Some(family) = FAMILIES.get(self.family) {
+        while let Some(family) = family(self.family) {
             if text.len() >= PIECE_BYTES {
                 break;
             }
@@ -52,26 +52,26 @@ impl Iterator for Pieces {
                 push_head(&mut text, family.name, family.kind, family.help);
             }
             let head = text.len();
-            match family.samples {
-                Samples::OfNode(samples) => {
-                    samples(&look, &mut Line::of_machine(&mut text, family, &look));
-                    self.row = usize::MAX;
-                }
-                Samples::OfRows(samples) => match look.rows.get(self.row) {
-                    Some(row) => {
-                        samples(row, &look, &mut Line::of_row(&mut text, family, row));
-                        self.row += 1;
-                    }
-                    None => self.row = usize::MAX,
-                },
-            }
+            let row = look.rows.get(self.row);
+            let is_last = if family.samples.are_of_node() {
+                let mut line = Line::of_machine(&mut text, family, &look);
+                family.samples.push_node(&look, &mut line);
+                true
+            } else if let Some(row) = row {
+                let mut line = Line::of_row(&mut text, family, row);
+                family.samples.push_row(row, &look, &mut line);
+                self.row += 1;
+                false
+            } else {
+                true
+            };
             if text.len() > head {
                 self.has_head = true;
             } else {
                 // A family without samples has no head either.
                 text.truncate(begin);
             }
-            if self.row == usize::MAX {
+            if is_last {
                 self.next_family();
             }
         }

@@ -1,85 +1,158 @@
-//! Samples of devices: what cgroups read and write, and for the root the machine's filesystems and disks.
-//!
-//! Owns what happens where both have a series: the cgroup's counts, and that of a filesystem is left out.
+//! Families, by name: filesystems and disks.
 
-use std::collections::BTreeSet;
+use rubelet_usage::IoTable;
 
-use rubelet_usage::{DeviceNumber, DiskCounters, FilesystemFigures, IoTable};
+use super::{Family, Samples, counter, gauge, millis, number};
 
-use super::{Line, Look, PageRow, detail, number};
-
-/// A table's operation, and of filesystems the counter of their disk, with how much of a unit one is.
-pub(super) fn io(
-    (row, look, line): (&PageRow, &Look, &mut Line<'_>),
-    (table, operation, unit): (IoTable, &str, f64),
-    disk: Option<fn(&DiskCounters) -> f64>,
-) {
-    let mut shown = BTreeSet::new();
-    let counters = detail(row)
-        .into_iter()
-        .flat_map(|detail| detail.io.counters(table, operation));
-    for (device, value) in counters {
-        let name = look.devices.name(device);
-        if !shown.contains(&name) {
-            line.push(&[("device", &name)], number(value) / unit);
-            shown.insert(name);
-        }
-    }
-    let Some(disk) = disk.filter(|_| row.is_root) else {
-        return;
-    };
-    for (filesystem, _) in &look.devices.filesystems {
-        if !shown.contains(&filesystem.name) {
-            let value = disk(&look.devices.counters(filesystem));
-            line.push(&[("device", &filesystem.name)], value);
-        }
-    }
-}
-
-/// A counter without operations.
-pub(super) fn cost((row, look, line): (&PageRow, &Look, &mut Line<'_>), table: IoTable) {
-    io((row, look, line), (table, "Count", 1e6), None);
-}
-
-/// Milliseconds of a disk as seconds.
-pub(super) fn millis(value: u64) -> f64 {
-    number(value) / 1e3
-}
-
-pub(super) fn filesystems(
-    row: &PageRow,
-    look: &Look,
-    line: &mut Line<'_>,
-    figure: fn(&FilesystemFigures) -> u64,
-) {
-    for (filesystem, figures) in look.devices.filesystems.iter().filter(|_| row.is_root) {
-        line.push(&[("device", &filesystem.name)], number(figure(figures)));
-    }
-}
-
-pub(super) fn weighted_time(row: &PageRow, look: &Look, line: &mut Line<'_>) {
-    for (filesystem, _) in look.devices.filesystems.iter().filter(|_| row.is_root) {
-        let counters = look.devices.counters(filesystem);
-        line.push(&[("device", &filesystem.name)], millis(counters.weighted_millis));
-    }
-}
-
-pub(super) fn operations(row: &PageRow, look: &Look, line: &mut Line<'_>) {
-    let devices = detail(row)
-        .into_iter()
-        .flat_map(|detail| detail.io.devices(IoTable::Bytes));
-    for (device, operations) in devices {
-        let DeviceNumber { major, minor } = device;
-        let (major, minor) = (major.to_string(), minor.to_string());
-        let name = look.devices.name(device);
-        for (operation, bytes) in operations {
-            let labels = [
-                ("device", name.as_str()),
-                ("major", &major),
-                ("minor", &minor),
-                ("operation", operation),
-            ];
-            line.push(&labels, number(*bytes));
-        }
-    }
-}
+pub(super) const FAMILIES: &[Family] = &[
+    gauge(
+        "container_fs_inodes_free",
+        "Inodes of the filesystem that no file has.",
+        Samples::Filesystem(|space| space.inodes_free),
+    ),
+    gauge(
+        "container_fs_inodes_total",
+        "Inodes of the filesystem.",
+        Samples::Filesystem(|space| space.inodes),
+    ),
+    counter(
+        "container_fs_io_cost_indebt_seconds_total",
+        "Seconds of debt in the cost model.",
+        Samples::Io(IoTable::CostInDebt, "Count", 1e6, None),
+    ),
+    counter(
+        "container_fs_io_cost_indelay_seconds_total",
+        "Seconds of delay because of debt in the cost model.",
+        Samples::Io(IoTable::CostInDelay, "Count", 1e6, None),
+    ),
+    counter(
+        "container_fs_io_cost_usage_seconds_total",
+        "Seconds of the device by its cost model.",
+        Samples::Io(IoTable::CostUsage, "Count", 1e6, None),
+    ),
+    counter(
+        "container_fs_io_cost_wait_seconds_total",
+        "Seconds of waiting because of the cost model.",
+        Samples::Io(IoTable::CostWait, "Count", 1e6, None),
+    ),
+    gauge(
+        "container_fs_io_current",
+        "Operations in progress.",
+        Samples::Io(
+            IoTable::Queued,
+            "Total",
+            1.0,
+            Some(|disk| number(disk.in_progress)),
+        ),
+    ),
+    counter(
+        "container_fs_io_time_seconds_total",
+        "Seconds in which the device was busy.",
+        Samples::Io(
+            IoTable::ServiceTime,
+            "Total",
+            1e9,
+            Some(|disk| millis(disk.busy_millis)),
+        ),
+    ),
+    counter(
+        "container_fs_io_time_weighted_seconds_total",
+        "Seconds in which the disk was busy, times the operations in progress.",
+        Samples::Disk(|disk| millis(disk.weighted_millis)),
+    ),
+    gauge(
+        "container_fs_limit_bytes",
+        "Bytes of the filesystem.",
+        Samples::Filesystem(|space| space.capacity_bytes),
+    ),
+    counter(
+        "container_fs_read_seconds_total",
+        "Seconds that reads took.",
+        Samples::Io(
+            IoTable::ServiceTime,
+            "Read",
+            1e9,
+            Some(|disk| millis(disk.read_millis)),
+        ),
+    ),
+    counter(
+        "container_fs_reads_bytes_total",
+        "Bytes that were read.",
+        Samples::Io(IoTable::Bytes, "Read", 1.0, None),
+    ),
+    counter(
+        "container_fs_reads_merged_total",
+        "Reads that were joined with others.",
+        Samples::Io(
+            IoTable::Merged,
+            "Read",
+            1.0,
+            Some(|disk| number(disk.reads_merged)),
+        ),
+    ),
+    counter(
+        "container_fs_reads_total",
+        "Reads that have ended.",
+        Samples::Io(IoTable::Operations, "Read", 1.0, Some(|disk| number(disk.reads))),
+    ),
+    counter(
+        "container_fs_sector_reads_total",
+        "Sectors that were read.",
+        Samples::Io(
+            IoTable::Sectors,
+            "Read",
+            1.0,
+            Some(|disk| number(disk.sectors_read)),
+        ),
+    ),
+    counter(
+        "container_fs_sector_writes_total",
+        "Sectors that were written.",
+        Samples::Io(
+            IoTable::Sectors,
+            "Write",
+            1.0,
+            Some(|disk| number(disk.sectors_written)),
+        ),
+    ),
+    gauge(
+        "container_fs_usage_bytes",
+        "Bytes of the filesystem that are in use.",
+        Samples::Filesystem(|space| space.used().bytes),
+    ),
+    counter(
+        "container_fs_write_seconds_total",
+        "Seconds that writes took.",
+        Samples::Io(
+            IoTable::ServiceTime,
+            "Write",
+            1e9,
+            Some(|disk| millis(disk.write_millis)),
+        ),
+    ),
+    counter(
+        "container_fs_writes_bytes_total",
+        "Bytes that were written.",
+        Samples::Io(IoTable::Bytes, "Write", 1.0, None),
+    ),
+    counter(
+        "container_fs_writes_merged_total",
+        "Writes that were joined with others.",
+        Samples::Io(
+            IoTable::Merged,
+            "Write",
+            1.0,
+            Some(|disk| number(disk.writes_merged)),
+        ),
+    ),
+    counter(
+        "container_fs_writes_total",
+        "Writes that have ended.",
+        Samples::Io(
+            IoTable::Operations,
+            "Write",
+            1.0,
+            Some(|disk| number(disk.writes)),
+        ),
+    ),
+];
