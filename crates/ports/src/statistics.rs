@@ -31,6 +31,9 @@ pub trait NodeStatistics: Send + Sync {
     /// `/metrics/cadvisor`, in the same format. It has megabytes on a full node. A failure shows on the page.
     async fn container_page(&self) -> PagePieces;
 
+    /// Renews the metrics of volumes and logs on the node's page, in the background: the page shows the last ones.
+    fn renew_metrics(&self);
+
     /// `/stats/summary`, as JSON. A part that cannot be read is missing.
     async fn summary(&self, extent: SummaryExtent) -> Result<Arc<[u8]>, NoSummary>;
 }

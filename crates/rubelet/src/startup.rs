@@ -340,6 +340,7 @@ fn serve_options(
     let pages = metrics::Pages {
         registries: registries.clone(),
         agent: agent.clone(),
+        statistics: Arc::clone(&statistics),
     };
     Ok(ServeOptions {
         cgroup_driver: found.cgroup_driver.to_owned(),

@@ -14,7 +14,8 @@ use rubelet_host::usage::own_cgroup;
 use rubelet_host::{HostDisk, HostSignals, HostUsage};
 use rubelet_ports::{Clock as _, NodeStatistics};
 use rubelet_stats::{
-    CgroupPlaces, MachineNames, Statistics, StatisticsPorts, StatisticsSettings, StoragePlaces, SystemCgroup,
+    CgroupPlaces, MachineNames, Statistics, StatisticsMetrics, StatisticsPorts, StatisticsSettings,
+    StoragePlaces, SystemCgroup,
 };
 
 use crate::agent::{NodeFound, pod_logs_dir, std_duration};
@@ -39,6 +40,8 @@ pub(crate) fn of_node(
         signals: Arc::new(HostSignals::new(&layout)),
         disk: Arc::new(HostDisk::new()),
         pods: Arc::new(agent.clone()),
+        metrics: StatisticsMetrics::register(&edges.registries.node)
+            .context("register metrics of statistics")?,
     };
     Ok(Arc::new(Statistics::new(settings, ports)))
 }

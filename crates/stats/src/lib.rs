@@ -10,6 +10,7 @@
 
 mod containers;
 pub mod exposition;
+mod metrics;
 mod places;
 mod pod_usage;
 mod pods;
@@ -23,6 +24,7 @@ mod volumes;
 mod walks;
 
 pub use containers::MachineNames;
+pub use metrics::StatisticsMetrics;
 pub use places::CgroupPlaces;
 pub use sampler::SystemCgroup;
 pub use statistics::{Statistics, StatisticsPorts, StatisticsSettings};

@@ -252,6 +252,11 @@ impl Sampler {
         })
     }
 
+    /// What runs, where the runtime or its last answer says it.
+    pub(crate) async fn running(&self) -> Option<Arc<Vec<RunningPod>>> {
+        Some(self.pods().await.ok()?.pods)
+    }
+
     /// What runs, by the runtime's lists; the last ones where it does not answer.
     async fn pods(&self) -> Result<Listed, RuntimeError> {
         let running = v1::ContainerFilter {

@@ -18,6 +18,7 @@ use rubelet_usage::summary::Summary;
 use serde::Serialize as _;
 
 use crate::containers::{ContainerLooks, Look, MachineNames, Pieces};
+use crate::metrics::StatisticsMetrics;
 use crate::places::CgroupPlaces;
 use crate::pod_usage::pod_usages;
 use crate::resource_page;
@@ -31,6 +32,8 @@ use crate::walks::VolumeWalks;
 const FRESH: Duration = Duration::from_secs(1);
 /// After this long without a question pages go; what makes the next one cheap stays.
 const PAGES_KEPT: Duration = Duration::from_secs(5);
+/// Metrics on the node's page are as old as this before they are made anew.
+const METRICS_AGE: Duration = Duration::from_mins(1);
 /// Without a question for this long nothing is kept.
 const IDLE: Duration = Duration::from_mins(5);
 
@@ -45,6 +48,7 @@ pub struct StatisticsPorts {
     pub signals: Arc<dyn NodeSignals>,
     pub disk: Arc<dyn DiskReader>,
     pub pods: Arc<dyn PodsToRun>,
+    pub metrics: StatisticsMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +92,8 @@ struct Asked {
     last: Moment,
     /// Whether a task waits for the end of questions.
     is_watched: bool,
+    /// When the metrics on the node's page were last made.
+    metrics_begun: Option<Moment>,
 }
 
 /// The cgroups on the page of containers that belong to no pod.
@@ -123,7 +129,7 @@ impl Statistics {
                 ports.pods.clone(),
                 ports.disk.clone(),
                 settings.storage.root_dir.join("pods"),
-                settings.volume_period,
+                (settings.volume_period, ports.metrics.clone()),
             ))
         });
         let storage = Storage {
@@ -178,6 +184,24 @@ impl NodeStatistics for Statistics {
         let start = move || async move { shared.render_resource_page().await }.boxed();
         let clock = &self.shared.ports.clock;
         self.shared.resource_page.get(clock, FRESH, start).await
+    }
+
+    fn renew_metrics(&self) {
+        self.asked();
+        let shared = &self.shared;
+        {
+            let mut asked = shared.asked();
+            let now = shared.ports.clock.moment();
+            if asked
+                .metrics_begun
+                .is_some_and(|begun| now.since(begun) < METRICS_AGE)
+            {
+                return;
+            }
+            asked.metrics_begun = Some(now);
+        }
+        let renewal = Arc::clone(shared).show_metrics();
+        shared.ports.spawner.spawn("metrics of disks", renewal.boxed());
     }
 
     async fn container_page(&self) -> PagePieces {
@@ -255,6 +279,16 @@ impl Shared {
         Ok(json.into())
     }
 
+    async fn show_metrics(self: Arc<Self>) {
+        let pods = self.sampler.running().await.unwrap_or_default();
+        let logs = self.storage.logs(&pods).await;
+        let claimed = match &self.storage.walks {
+            Some(walks) => walks.claimed().await,
+            None => Vec::new(),
+        };
+        self.ports.metrics.show(&claimed, &logs);
+    }
+
     async fn forget_when_idle(self: Arc<Self>) {
         loop {
             self.ports.clock.sleep(PAGES_KEPT).await;
@@ -269,6 +303,9 @@ impl Shared {
                 self.storage.image_filesystem.forget();
                 let mut asked = self.asked();
                 if asked.last == last {
+                    // What is shown next must not be old.
+                    self.ports.metrics.show(&[], &[]);
+                    asked.metrics_begun = None;
                     asked.is_watched = false;
                     return;
                 }

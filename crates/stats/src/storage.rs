@@ -16,6 +16,7 @@ use rubelet_usage::summary::{FsStats, PodStats, RlimitStats, RuntimeStats, Shown
 use rubelet_usage::{DiskUsage, FilesystemFigures};
 use rubelet_wire::cri::v1;
 
+use crate::metrics::LogUse;
 use crate::pods::RunningPod;
 use crate::sampler::{NodeSample, PodSample};
 use crate::single_flight::SingleFlight;
@@ -65,7 +66,7 @@ impl Storage {
             self.filesystem(&self.places.root_dir),
             images,
             self.signals.processes(),
-            self.files(&sample.pods),
+            self.files(sample.pods.iter().map(|sample| &sample.pod)),
             volumes,
         )
         .await;
@@ -127,9 +128,23 @@ impl Storage {
         join_all(figures).await.into_iter().flatten().collect()
     }
 
-    async fn files(&self, pods: &[PodSample]) -> Vec<PodFiles> {
+    /// What the logs of these pods' containers take.
+    pub(crate) async fn logs(&self, pods: &[RunningPod]) -> Vec<LogUse> {
+        let files = self.files(pods.iter()).await;
+        let of_pods = pods.iter().zip(files).flat_map(|(pod, files)| {
+            let logs = pod.containers.iter().zip(files.logs);
+            logs.filter_map(|(container, used)| {
+                let labels = [&pod.uid, &pod.namespace, &pod.name, &container.name].map(Clone::clone);
+                let bytes = used?.bytes;
+                Some(LogUse { labels, bytes })
+            })
+        });
+        of_pods.collect()
+    }
+
+    async fn files(&self, pods: impl Iterator<Item = &RunningPod> + Clone + Send) -> Vec<PodFiles> {
         let mut subjects = Vec::new();
-        for PodSample { pod, .. } in pods {
+        for pod in pods.clone() {
             let logs = self.logs_dir(pod);
             let etc_hosts = self.places.root_dir.join("pods").join(&pod.uid).join("etc-hosts");
             subjects.push(DiskSubject::File(etc_hosts));
@@ -139,13 +154,12 @@ impl Storage {
         }
         let mut found = self.disk.measure(subjects).await.into_iter();
         let mut next = || found.next().flatten();
-        pods.iter()
-            .map(|PodSample { pod, .. }| PodFiles {
-                etc_hosts: next(),
-                own_logs: next(),
-                logs: pod.containers.iter().map(|_| next()).collect(),
-            })
-            .collect()
+        pods.map(|pod| PodFiles {
+            etc_hosts: next(),
+            own_logs: next(),
+            logs: pod.containers.iter().map(|_| next()).collect(),
+        })
+        .collect()
     }
 
     fn logs_dir(&self, pod: &RunningPod) -> PathBuf {
@@ -233,7 +247,7 @@ fn add_volumes(
         .map(|volume| VolumeStats {
             fs: volume.fs.clone(),
             name: volume.name.clone(),
-            pvc_ref: None,
+            pvc_ref: volume.claim.clone(),
         })
         .collect();
     let of_containers = stats

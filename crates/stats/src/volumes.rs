@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use rubelet_model::pod::uid_of;
 use rubelet_storage::layout::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, PROJECTED, PodLayout, SECRET};
+use rubelet_usage::summary::ClaimReference;
 
 /// A volume that is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(crate) struct MeasuredVolume {
     pub(crate) is_written_once: bool,
     /// It counts for the pod's ephemeral storage.
     pub(crate) is_ephemeral: bool,
+    /// Of which claim it is, where it is of one.
+    pub(crate) claim: Option<ClaimReference>,
 }
 
 pub(crate) fn measured_volumes(pod: &Pod, pods_dir: &Path) -> Vec<MeasuredVolume> {
@@ -33,9 +36,26 @@ pub(crate) fn measured_volumes(pod: &Pod, pods_dir: &Path) -> Vec<MeasuredVolume
                 path: layout.volume(plugin, &volume.name),
                 is_written_once,
                 is_ephemeral,
+                claim: claim_of(pod, volume),
             })
         })
         .collect()
+}
+
+/// The claim that a volume names, or that was made for it.
+fn claim_of(pod: &Pod, volume: &Volume) -> Option<ClaimReference> {
+    let name = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => claim.claim_name.clone(),
+        (None, Some(_)) => {
+            let pod = pod.metadata.name.as_deref().unwrap_or_default();
+            format!("{pod}-{}", volume.name)
+        }
+        (None, None) => return None,
+    };
+    Some(ClaimReference {
+        name,
+        namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+    })
 }
 
 /// The plugin's directory, whether only rubelet writes there, and whether it counts for ephemeral storage.
@@ -108,5 +128,25 @@ mod tests {
             ]
         );
         assert_eq!(measured_volumes(&Pod::default(), Path::new("/pods")), []);
+    }
+
+    #[test]
+    fn a_claim_is_named_or_made_for_the_pod() {
+        let pod: Pod = from_value(json!({
+            "metadata": { "name": "web", "namespace": "shop" },
+            "spec": { "containers": [], "volumes": [
+                { "name": "data", "persistentVolumeClaim": { "claimName": "db" } },
+                { "name": "scratch", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } },
+                { "name": "disk", "emptyDir": {} },
+            ] },
+        }))
+        .unwrap();
+        let volumes = pod.spec.as_ref().unwrap().volumes.as_ref().unwrap();
+        let claims: Vec<Option<(String, String)>> = volumes
+            .iter()
+            .map(|volume| claim_of(&pod, volume).map(|claim| (claim.namespace, claim.name)))
+            .collect();
+        let claim = |name: &str| Some(("shop".to_owned(), name.to_owned()));
+        assert_eq!(claims, [claim("db"), claim("web-scratch"), None]);
     }
 }

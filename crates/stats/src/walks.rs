@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use rubelet_model::pod::uid_of;
 use rubelet_ports::{Clock, DiskReader, Moment, PodsToRun, SignalError, Spawner, within};
-use rubelet_usage::summary::{FsStats, ShownTime};
+use rubelet_usage::summary::{ClaimReference, FsStats, ShownTime};
 use tokio::sync::watch;
 
+use crate::metrics::{ClaimedVolume, MetricSource, StatisticsMetrics};
 use crate::volumes::{MeasuredVolume, measured_volumes};
 
 /// The first question waits so long for the first round.
@@ -24,6 +25,7 @@ const PERIODS: u32 = 3;
 pub(crate) struct WalkedVolume {
     pub(crate) name: String,
     pub(crate) is_ephemeral: bool,
+    pub(crate) claim: Option<ClaimReference>,
     pub(crate) fs: FsStats,
 }
 
@@ -37,6 +39,7 @@ pub(crate) struct VolumeWalks {
     pub(crate) disk: Arc<dyn DiskReader>,
     pub(crate) pods_dir: PathBuf,
     pub(crate) period: Duration,
+    metrics: StatisticsMetrics,
     // A std mutex: it is held to look at results, never while a volume is walked through.
     state: Mutex<State>,
     /// How many rounds there were.
@@ -48,6 +51,15 @@ struct State {
     results: WalkedVolumes,
     asked_at: Moment,
     is_running: bool,
+}
+
+fn claimed(volume: WalkedVolume) -> Option<ClaimedVolume> {
+    let claim = volume.claim?;
+    Some(ClaimedVolume {
+        namespace: claim.namespace,
+        claim: claim.name,
+        fs: volume.fs,
+    })
 }
 
 /// However the rounds end, the next question starts them anew.
@@ -66,7 +78,7 @@ impl VolumeWalks {
         pods: Arc<dyn PodsToRun>,
         disk: Arc<dyn DiskReader>,
         pods_dir: PathBuf,
-        period: Duration,
+        (period, metrics): (Duration, StatisticsMetrics),
     ) -> Self {
         Self {
             clock,
@@ -75,6 +87,7 @@ impl VolumeWalks {
             disk,
             pods_dir,
             period,
+            metrics,
             state: Mutex::default(),
             rounds: watch::Sender::new(0),
         }
@@ -100,6 +113,19 @@ impl VolumeWalks {
         )
         .await;
         self.state().results.clone()
+    }
+
+    /// The last results for the page of metrics, which asks only where a pod has a volume of a claim.
+    pub(crate) async fn claimed(self: &Arc<Self>) -> Vec<ClaimedVolume> {
+        let Ok(Some(pods)) = self.pods.pods_to_run().await else {
+            return Vec::new();
+        };
+        let mut volumes = pods.iter().flat_map(|pod| measured_volumes(pod, &self.pods_dir));
+        if !volumes.any(|volume| volume.claim.is_some()) {
+            return Vec::new();
+        }
+        let results = self.results().await;
+        results.into_values().flatten().filter_map(claimed).collect()
     }
 
     async fn run(self: Arc<Self>) {
@@ -145,6 +171,7 @@ impl VolumeWalks {
             Ok(fs) => Some(WalkedVolume {
                 name: volume.name.clone(),
                 is_ephemeral: volume.is_ephemeral,
+                claim: volume.claim.clone(),
                 fs,
             }),
             Err(error) => {
@@ -156,7 +183,10 @@ impl VolumeWalks {
     }
 
     async fn figures(&self, volume: &MeasuredVolume) -> Result<FsStats, SignalError> {
+        let began = self.clock.moment();
         let used = self.disk.walk(&volume.path).await?;
+        let took = self.clock.moment().since(began);
+        self.metrics.measured(MetricSource::Walk, took);
         let filesystem = self.disk.filesystem(&volume.path).await?;
         Ok(FsStats {
             time: ShownTime(self.clock.now()),

@@ -190,6 +190,8 @@ impl NodeStatistics for FakeStatistics {
         Arc::from(*b"# HELP resources x\n# TYPE resources gauge\nresources 1 1763495289123\n")
     }
 
+    fn renew_metrics(&self) {}
+
     async fn container_page(&self) -> PagePieces {
         let made = Arc::clone(&self.pieces_made);
         let pieces = (0..CONTAINER_PIECES).map(move |number| {

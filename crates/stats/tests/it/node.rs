@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
+use prometheus::Registry;
 use rubelet_fakes::{FakeDisk, FakeUsage, ManualClock, Tasks};
 use rubelet_model::Timestamp;
 use rubelet_model::signals::{FilesystemReading, MemoryReading, ProcessReading};
@@ -16,7 +17,8 @@ use rubelet_ports::{
 };
 use rubelet_resources::cgroup_name::CgroupDriver;
 use rubelet_stats::{
-    CgroupPlaces, MachineNames, Statistics, StatisticsPorts, StatisticsSettings, StoragePlaces, SystemCgroup,
+    CgroupPlaces, MachineNames, Statistics, StatisticsMetrics, StatisticsPorts, StatisticsSettings,
+    StoragePlaces, SystemCgroup,
 };
 use rubelet_wire::cri::v1;
 
@@ -30,6 +32,7 @@ pub(crate) struct Node {
     pub(crate) disk: Arc<FakeDisk>,
     pub(crate) pods: Arc<Pods>,
     pub(crate) statistics: Statistics,
+    pub(crate) registry: Registry,
 }
 
 impl Node {
@@ -39,6 +42,7 @@ impl Node {
         let usage = Arc::new(FakeUsage::new(clock.clone()));
         let disk = Arc::new(FakeDisk::default());
         let pods = Arc::new(Pods::default());
+        let registry = Registry::new();
         let ports = StatisticsPorts {
             clock: clock.clone(),
             spawner: Arc::new(Tasks::default()),
@@ -48,6 +52,7 @@ impl Node {
             signals: Arc::new(Signals),
             disk: disk.clone(),
             pods: pods.clone(),
+            metrics: StatisticsMetrics::register(&registry).unwrap(),
         };
         let settings = StatisticsSettings {
             node_name: "node-a".to_owned(),
@@ -83,6 +88,7 @@ impl Node {
             usage,
             disk,
             pods,
+            registry,
         }
     }
 

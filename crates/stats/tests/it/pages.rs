@@ -184,3 +184,43 @@ async fn settle() {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test]
+async fn logs_are_on_the_page_of_metrics_while_it_is_read() {
+    let node = Node::new();
+    node.run("web");
+    let bytes = || {
+        let text = prometheus::TextEncoder::new().encode_to_string(&node.registry.gather());
+        let page = MetricsText::parse(&text.unwrap()).unwrap();
+        let labels = [
+            ("container", "main"),
+            ("namespace", "default"),
+            ("pod", "web"),
+            ("uid", "uid-web"),
+        ];
+        page.sum("kubelet_container_log_filesystem_used_bytes", &labels)
+    };
+    let path = "/logs/default_web_uid-web/main";
+    node.disk.set(path, 4096, 1);
+    assert_eq!(bytes(), None, "no page was read");
+    let settle = async |expected: Option<f64>| {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(bytes(), expected);
+    };
+    node.statistics.renew_metrics();
+    settle(Some(4096.0)).await;
+    // No volume is of a claim: none is walked through.
+    assert!(node.disk.take_walked().is_empty());
+    node.disk.set(path, 8192, 1);
+    node.advance(59);
+    node.statistics.renew_metrics();
+    settle(Some(4096.0)).await;
+    node.advance(1);
+    node.statistics.renew_metrics();
+    settle(Some(8192.0)).await;
+    // When no page was read for long, the figures go.
+    node.advance(400);
+    settle(None).await;
+}
