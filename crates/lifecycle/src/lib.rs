@@ -11,6 +11,7 @@ pub mod garbage;
 pub mod hash;
 pub mod hooks;
 pub mod log_rotation;
+pub mod node_shutdown;
 pub mod observe;
 pub mod plan;
 pub mod pod_state;

@@ -8,6 +8,7 @@
 
 mod files;
 mod log_growth;
+mod login_manager;
 mod memory_kills;
 mod signals;
 mod trees;

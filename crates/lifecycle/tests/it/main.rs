@@ -14,6 +14,7 @@ mod configuration_users;
 mod env_file;
 mod hash;
 mod hooks;
+mod node_shutdown;
 mod object_variables;
 mod observe;
 mod plan;
