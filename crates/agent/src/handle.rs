@@ -22,6 +22,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// The loop has to turn at least this often, or twice in the time of a full resync.
 const MIN_TURN: Duration = Duration::from_secs(300);
 
+/// When everything of a pod is stopped, or the time for that is over.
+pub(crate) type EndPodAnswer = oneshot::Receiver<Result<(), EndPodError>>;
+
 /// A handle of a running agent. When the last one is gone, the agent ends and leaves its pods running.
 #[derive(Clone)]
 pub struct AgentHandle {
@@ -66,11 +69,32 @@ impl AgentHandle {
     /// # Errors
     /// When no source has the pod and nothing of it runs, when the wait is over, or when the agent is ending.
     pub async fn end_pod(&self, uid: &PodUid, request: EndPod) -> Result<(), EndPodError> {
+        let answer = self.request_end(uid, request).await?;
+        answer.await.unwrap_or(Err(EndPodError::NoAnswer))
+    }
+
+    /// As [`Self::end_pod`], but the wait is the caller's.
+    pub(crate) async fn request_end(
+        &self,
+        uid: &PodUid,
+        request: EndPod,
+    ) -> Result<EndPodAnswer, EndPodError> {
         let (reply, answer) = oneshot::channel();
         let query = Query::EndPod(uid.clone(), request, reply);
         let sent = self.queries.send(query).await;
         sent.map_err(|_| EndPodError::NoAnswer)?;
-        answer.await.unwrap_or(Err(EndPodError::NoAnswer))
+        Ok(answer)
+    }
+
+    /// The pods that run or may come to run, also before every source has delivered. A pod may be there twice.
+    pub(crate) async fn pods_to_end(&self) -> Result<Vec<Arc<Pod>>, NoAnswer> {
+        self.ask(Query::PodsToEnd).await
+    }
+
+    /// Whether any of the pods runs or has something left to clean up; an agent that does not answer has nothing of them.
+    pub(crate) async fn is_any_unfinished(&self, uids: Vec<PodUid>) -> bool {
+        let answer = self.ask(|reply| Query::AnyUnfinished(uids, reply));
+        answer.await.unwrap_or(false)
     }
 
     /// Lets the view show events from here.

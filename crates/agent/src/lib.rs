@@ -16,6 +16,7 @@ mod identity;
 mod job;
 mod metrics;
 pub mod node_now;
+pub mod node_shutdown;
 mod observer;
 mod pods;
 pub mod recorder;

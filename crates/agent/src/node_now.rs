@@ -1,6 +1,6 @@
-//! The node as it is while pods come: its Node object, and what it runs short of.
+//! The node as it is while pods come: its Node object, what it runs short of, and whether it shuts down.
 //!
-//! Owns how admission sees the node. Who follows the Node object and who watches for pressure is not known here.
+//! Owns how admission sees the node. Which tasks follow the Node object, watch for pressure and follow shutdowns is not known here.
 
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ pub struct NodeNow {
     pub object: watch::Receiver<Option<Arc<Node>>>,
     /// Nothing until the first look.
     pub pressure: watch::Receiver<Option<Pressure>>,
+    /// Whether the machine shuts down.
+    pub shutting_down: watch::Receiver<bool>,
     /// For a second look, when nothing but its labels speaks against a pod.
     pub reader: Option<Arc<dyn NodeReader>>,
     /// The node's addresses, as pods see them (`status.hostIPs`).
@@ -31,6 +33,7 @@ impl NodeNow {
         Self {
             object: watch::channel(None).1,
             pressure: watch::channel(None).1,
+            shutting_down: watch::channel(false).1,
             reader: None,
             host_ips: Arc::new(Vec::new()),
         }
@@ -44,9 +47,10 @@ impl NodeNow {
     /// How admission sees the node, by this object if one is given and by the last one seen otherwise.
     pub(crate) fn view(&self, fresh: Option<&Node>) -> NodeView {
         let pressure = self.pressure.borrow().unwrap_or_default();
+        let is_shutting_down = *self.shutting_down.borrow();
         match fresh {
-            Some(node) => NodeView::of(Some(node), pressure),
-            None => NodeView::of(self.object.borrow().as_deref(), pressure),
+            Some(node) => NodeView::of(Some(node), pressure, is_shutting_down),
+            None => NodeView::of(self.object.borrow().as_deref(), pressure, is_shutting_down),
         }
     }
 }

@@ -55,7 +55,7 @@ pub struct SettingSupport {
 }
 
 /// Gates whose turning has its effect today.
-const GATES_IN_USE: [Gate; 43] = [
+const GATES_IN_USE: [Gate; 45] = [
     Gate::AllAlpha,
     Gate::AllBeta,
     Gate::AllowDNSOnlyNodeCSR,
@@ -72,6 +72,8 @@ const GATES_IN_USE: [Gate; 43] = [
     Gate::DefaultPodSysctls,
     Gate::EmptyDirVolumeMode,
     Gate::ExtendWebSocketsToKubelet,
+    Gate::GracefulNodeShutdown,
+    Gate::GracefulNodeShutdownBasedOnPodPriority,
     Gate::HugepageAwareEviction,
     Gate::InPlacePodLevelResourcesVerticalScaling,
     Gate::KubeletCrashLoopBackOffMax,
@@ -102,15 +104,13 @@ const GATES_IN_USE: [Gate; 43] = [
 ];
 
 /// Gates that are on by default, and whose features upstream's kubelet has and rubelet does not have yet.
-const GATES_WITHOUT_FEATURE: [Gate; 27] = [
+const GATES_WITHOUT_FEATURE: [Gate; 25] = [
     Gate::CPUManagerPolicyBetaOptions,
     Gate::CPUManagerPolicyOptions,
     Gate::CSIServiceAccountTokenSecrets,
     Gate::DRAExtendedResource,
     Gate::DisableCPUQuotaWithExclusiveCPUs,
     Gate::DynamicResourceAllocation,
-    Gate::GracefulNodeShutdown,
-    Gate::GracefulNodeShutdownBasedOnPodPriority,
     Gate::InPlacePodLevelResourcesVerticalScaling,
     Gate::InPlacePodVerticalScaling,
     Gate::InPlacePodVerticalScalingInitContainers,

@@ -15,6 +15,7 @@ use rubelet_ports::{
     FileWriter as _, ShutdownConnection, ShutdownError, ShutdownLock, ShutdownNews, ShutdownService,
 };
 use zbus::message::Type;
+use zbus::names::UniqueName;
 use zbus::{Connection, MatchRule, Message, MessageStream, OwnedVariant, connection};
 
 use crate::HostFiles;
@@ -162,7 +163,7 @@ impl LogindConnection {
     /// Whether a signal comes from logind. One that has just been started again may be ahead of the news of its name.
     async fn is_from_owner(&mut self, message: &Message) -> Result<bool, ShutdownError> {
         let header = message.header();
-        let Some(sender) = header.sender().map(|sender| sender.as_str()) else {
+        let Some(sender) = header.sender().map(UniqueName::as_str) else {
             return Ok(false);
         };
         if sender != self.owner {
@@ -194,7 +195,7 @@ impl LogindConnection {
 /// The new owner of logind's name, if there is one.
 fn new_owner(message: &Message) -> Option<String> {
     let header = message.header();
-    if header.sender().map(|sender| sender.as_str()) != Some(BUS) {
+    if header.sender().map(UniqueName::as_str) != Some(BUS) {
         return None;
     }
     let (name, _, owner): (String, String, String) = message.body().deserialize().ok()?;

@@ -108,6 +108,7 @@ impl FactReader {
             images: self.images.fact.clone(),
             pressure: *inputs.pressure.borrow_and_update(),
             volumes_in_use: inputs.volumes_in_use.borrow_and_update().clone(),
+            is_shutting_down: *inputs.shutting_down.borrow_and_update(),
         }
     }
 

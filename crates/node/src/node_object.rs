@@ -4,7 +4,7 @@
 //! changed, or after five minutes). The first Ready needs no polling: the inputs that make the node ready wake the task.
 //!
 //! ```text
-//! first report of the runtime ──► register ──► status ◄──► wait: tick | runtime, pressure, volumes | the Node changed
+//! first report of the runtime ──► register ──► status ◄──► wait: tick | runtime, pressure, volumes, shutdown | the Node changed
 //! ```
 
 use std::sync::Arc;
@@ -255,10 +255,13 @@ impl NodeObject {
                 runtime,
                 pressure,
                 volumes_in_use,
+                shutting_down,
             } = &mut self.inputs;
             // Every arm can be dropped: a watch remembers what was seen, a stream what comes next.
             tokio::select! {
                 biased;
+                // There may be no later moment to write it.
+                () = changed(shutting_down) => return,
                 () = changed(runtime) => due = due.min(soon),
                 () = changed(pressure) => due = due.min(soon),
                 () = changed(volumes_in_use) => due = due.min(soon),

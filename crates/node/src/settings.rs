@@ -43,6 +43,8 @@ pub struct NodeInputs {
     pub pressure: watch::Receiver<Option<Pressure>>,
     /// Attached volumes that pods use; `None` until it is known which ones.
     pub volumes_in_use: watch::Receiver<Option<Vec<String>>>,
+    /// Whether the machine shuts down and the node waits for its pods.
+    pub shutting_down: watch::Receiver<bool>,
 }
 
 #[derive(Clone, Debug)]

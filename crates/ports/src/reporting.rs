@@ -32,6 +32,9 @@ pub trait PodReporter: Send + Sync {
     /// The changes of this node's pods at the API server, mirror pods included.
     fn api_pods(&self, change: &Change<Pod>);
 
+    /// How many pods in the API have a status that was not delivered yet.
+    fn undelivered(&self) -> usize;
+
     /// Every source has delivered: a mirror without a reported static pod is an orphan from now on.
     fn sources_are_ready(&self);
 }
@@ -44,5 +47,8 @@ impl PodReporter for NoReporter {
     fn report(&self, _: PodReport) {}
     fn forget(&self, _: &PodUid) {}
     fn api_pods(&self, _: &Change<Pod>) {}
+    fn undelivered(&self) -> usize {
+        0
+    }
     fn sources_are_ready(&self) {}
 }

@@ -94,12 +94,6 @@ impl Reporter {
         self.shared.counters.figures()
     }
 
-    /// How many pods in the API have a status that was not delivered yet.
-    #[must_use]
-    pub fn undelivered(&self) -> usize {
-        self.shared.table().undelivered()
-    }
-
     /// How many pods are remembered.
     #[must_use]
     pub fn known_pods(&self) -> usize {
@@ -120,6 +114,10 @@ impl PodReporter for Reporter {
     fn api_pods(&self, change: &Change<Pod>) {
         let now = self.shared.ports.clock.moment();
         self.shared.change(|table| table.api_change(change, now));
+    }
+
+    fn undelivered(&self) -> usize {
+        self.shared.table().undelivered()
     }
 
     fn sources_are_ready(&self) {

@@ -63,6 +63,7 @@ pub(crate) struct NodeFound<'a> {
 pub(crate) struct Given {
     pub(crate) cgroups: Arc<dyn PodCgroups>,
     pub(crate) pressure: watch::Receiver<Option<Pressure>>,
+    pub(crate) shutting_down: watch::Receiver<bool>,
     pub(crate) images: Arc<dyn ImageProvider>,
     /// The node's addresses as pods see them.
     pub(crate) host_ips: Arc<dyn HostIps>,
@@ -129,6 +130,7 @@ pub(crate) fn ports(
         node: NodeNow {
             object: membership.map_or_else(|| watch::channel(None).1, |membership| membership.node.object()),
             pressure: given.pressure,
+            shutting_down: given.shutting_down,
             reader: edges.api.clone().map(|api| api as Arc<dyn NodeReader>),
             host_ips: given.host_ips,
         },

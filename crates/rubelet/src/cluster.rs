@@ -161,7 +161,10 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    pub(crate) fn new(pressure: watch::Receiver<Option<Pressure>>) -> Self {
+    pub(crate) fn new(
+        pressure: watch::Receiver<Option<Pressure>>,
+        shutting_down: watch::Receiver<bool>,
+    ) -> Self {
         let (runtime, report) = watch::channel(RuntimeReport::default());
         Self {
             runtime,
@@ -170,6 +173,7 @@ impl Findings {
                 pressure,
                 // No kind of volume that rubelet supports is attached to nodes. Volumes that another kubelet attached are not known.
                 volumes_in_use: watch::channel(None).1,
+                shutting_down,
             },
         }
     }

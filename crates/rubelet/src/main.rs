@@ -25,6 +25,7 @@ mod network;
 mod node_report;
 mod node_settings;
 mod pressure;
+mod shutdown;
 mod signals;
 mod startup;
 mod statistics;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rubelet_agent::node_shutdown::ShutdownHandle;
 use rubelet_agent::{AgentHandle, AgentSettings};
 use rubelet_certificates::CertificateHandle;
 use rubelet_config::gates::Gate;
@@ -26,7 +27,7 @@ use rubelet_node::NodeHandle;
 use rubelet_ports::api::Reviewer;
 use rubelet_ports::{CpuProfiler, NodeStatistics, PodView, RuntimeReader as _, Spawner as _};
 use rubelet_server::{ListenOptions, ServeOptions, Server, ServerHandle, ServerMetrics};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::agent::{self, Given, NodeFound};
 use crate::certificates;
@@ -43,6 +44,7 @@ use crate::network;
 use crate::node_report;
 use crate::node_settings;
 use crate::pressure;
+use crate::shutdown;
 use crate::signals::StopSignals;
 use crate::statistics;
 use crate::unknown_volumes;
@@ -146,7 +148,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
         .stopping()
         .unwrap_or_else(|error| tracing::warn!(%error, "Cannot notify the service manager"));
     keep_alive.abort();
-    drop(running.image_garbage);
+    drop((running.image_garbage, running.shutdown));
     let rotation = running.rotation;
     let last_rotations = async {
         if let Some(rotation) = rotation {
@@ -187,6 +189,8 @@ struct Running {
     rotation: Option<RotationHandle>,
     /// Dropping it ends the image garbage collection.
     image_garbage: GarbageHandle,
+    /// Dropping it releases the lock on the machine's shutdown; `None` where that does not wait for the pods.
+    shutdown: Option<ShutdownHandle>,
 }
 
 async fn start(settings: &Arc<Settings>, cgroup: CgroupVersion) -> Result<Started> {
@@ -271,7 +275,8 @@ async fn start_node(
         edges.vital.spawn("OOM score", Box::pin(keeping));
     }
     let pressure = pressure::watch_node(settings, found, &agent_settings, edges)?;
-    let findings = Findings::new(pressure.clone());
+    let (shuts_down, shutting_down) = watch::channel(false);
+    let findings = Findings::new(pressure.clone(), shutting_down.clone());
     let node = node_settings::of(settings, found, &agent_settings)?;
     let addresses = node.addresses.clone();
     let membership = cluster::join(settings, &agent_settings, node, edges, findings.inputs)?;
@@ -293,12 +298,15 @@ async fn start_node(
         cgroups,
         host_ips: Arc::new(network::host_ips(edges, addresses, name, object)),
         pressure,
+        shutting_down,
         images: images.provider(),
     };
     let ports = agent::ports(settings, edges, &agent_settings, joined, given)?;
     network::keep_helper_chains(settings, &ports);
     let statistics = statistics::settings(settings, found, &agent_settings, edges);
+    let root_dir = agent_settings.root_dir.clone();
     let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
+    let shutdown = shutdown::follow(settings, root_dir, edges, joined, &agent, shuts_down)?;
     let health_updates = cluster::pass_on_runtime_health(agent.runtime_health(), findings.runtime);
     edges
         .vital
@@ -317,6 +325,7 @@ async fn start_node(
         _certificates: certificates,
         rotation,
         image_garbage,
+        shutdown,
     })
 }
 

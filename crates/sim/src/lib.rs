@@ -22,6 +22,7 @@ pub mod node;
 pub mod replay;
 pub mod runtime;
 pub mod scenario;
+pub mod shutdowns;
 pub mod trace;
 pub mod volumes;
 mod world;

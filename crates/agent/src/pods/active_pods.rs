@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use rubelet_lifecycle::pod_state::PodState;
+use rubelet_model::observation::PodUid;
 
 use super::records::{PodRecord, Records};
 
@@ -21,6 +23,15 @@ pub(super) fn active_pods(records: &Records) -> Vec<Arc<Pod>> {
         active.extend(worker.map(|worker| Arc::clone(worker.pod())));
     }
     active
+}
+
+/// Whether anything of the pod runs or is left to clean up, as far as its own jobs do that.
+pub(super) fn is_unfinished(records: &Records, uid: &PodUid) -> bool {
+    records.worker(uid).is_some()
+        && !matches!(
+            records.standing(uid).life(),
+            PodState::Absent | PodState::Finished { .. }
+        )
 }
 
 fn may_run(record: &PodRecord, pod: &Pod) -> bool {

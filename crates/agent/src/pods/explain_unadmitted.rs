@@ -92,6 +92,7 @@ impl Explainer<'_> {
             NOT_SUPPORTED => "a manifest without what is not supported yet",
             "NodePorts" => "host ports that another pod holds",
             "Evicted" => "the end of the node's pressure",
+            "NodeShutdown" => "the machine's next start, or the cancellation of its shutdown",
             _ if refusal.is_for_now => "room on the node",
             _ => "a manifest that can run on this node",
         };

@@ -98,6 +98,7 @@ pub(crate) async fn run(
     let mut sources_open = true;
     let mut health = context.health.clone();
     let mut node = context.ports.node.object.clone();
+    let mut shutting_down = context.ports.node.shutting_down.clone();
     loop {
         let beat = clock.moment().since(Moment::default()).as_nanos();
         heartbeat.store(u64::try_from(beat).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -114,6 +115,7 @@ pub(crate) async fn run(
             Some(done) = answers.done.recv() => pods.job_done(done),
             Some(refreshed) = answers.refreshed.recv() => pods.node_refreshed(&refreshed),
             Ok(()) = node.changed() => pods.node_changed(),
+            Ok(()) = shutting_down.changed() => pods.shutdown_changed(),
             Some(uid) = inputs.probes.next() => pods.probe_changed(&uid),
             Some(uid) = inputs.objects.next() => pods.objects_changed(&uid),
             set = inputs.sources.recv(), if sources_open => match set {

@@ -18,6 +18,10 @@ pub(crate) enum Query {
     Node(oneshot::Sender<NodeExplanation>),
     Record(PodUid, oneshot::Sender<Option<Box<Record>>>),
     ActivePods(oneshot::Sender<Option<Vec<Arc<Pod>>>>),
+    /// The pods that a shutdown of the node ends.
+    PodsToEnd(oneshot::Sender<Vec<Arc<Pod>>>),
+    /// Whether any of these runs, or has something left to clean up.
+    AnyUnfinished(Vec<PodUid>, oneshot::Sender<bool>),
     /// How many entries each table has.
     Tables(oneshot::Sender<TableSizes>),
     /// Counts everything, for the metrics.

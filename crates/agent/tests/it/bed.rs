@@ -11,13 +11,14 @@ use async_trait::async_trait;
 use futures_util::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodStatus};
 use prometheus::Registry;
+use rubelet_agent::node_shutdown::{self, ShutdownHandle, ShutdownPorts, ShutdownSettings};
 use rubelet_agent::settings::HttpSource;
 use rubelet_agent::{AgentHandle, AgentMetrics, AgentPorts, AgentSettings, ApiPorts, NodeNow};
 use rubelet_images::{Images, ImagesSettings};
 use rubelet_model::explanation::{NodeExplanation, PodExplanation, WaitExplanation};
 use rubelet_ports::{
     Clock, EventRecorder, FileError, MemoryKills, NoPodCgroups, NoReporter, NodeEvent, NodeEventRecorder,
-    PodCgroups, PodEvent, PodView,
+    PodCgroups, PodEvent, PodReporter, PodView,
 };
 use rubelet_probes::{Probes, ProbesPorts, ProbesSettings};
 use rubelet_sim::api::{SimApi, SimObjects};
@@ -30,6 +31,7 @@ use rubelet_sim::history::History;
 use rubelet_sim::node;
 use rubelet_sim::runtime::{Faults, SimRuntime};
 use rubelet_sim::scenario::Scenario;
+use rubelet_sim::shutdowns::SimShutdowns;
 use rubelet_sim::trace::{Actor, Trace};
 use rubelet_sim::volumes::SimVolumes;
 use serde_json::{Value, json};
@@ -89,6 +91,7 @@ impl EventRecorder for Events {
 struct Running {
     life: Life,
     handle: AgentHandle,
+    reporter: Arc<dyn PodReporter>,
 }
 
 pub(crate) struct Bed {
@@ -204,7 +207,13 @@ impl Bed {
 
     /// A calm node of a cluster on which the agent runs.
     pub(crate) fn in_cluster() -> Self {
+        Self::in_cluster_with(watch::channel(false).1)
+    }
+
+    /// The same, of a machine that may shut down.
+    pub(crate) fn in_cluster_with(shutting_down: watch::Receiver<bool>) -> Self {
         let mut bed = Self::new();
+        bed.node.shutting_down = shutting_down;
         let dice = SharedDice::new(1, "api");
         let api = SimApi::new(&bed.executor, dice, bed.history.clone(), bed.trace.clone());
         let objects = SimObjects::default();
@@ -292,6 +301,7 @@ impl Bed {
             metrics: Arc::new(AgentMetrics::register(&registry).unwrap()),
         };
         self.registry = registry;
+        let reporter = ports.api.reporter.clone();
         let (handle, mut fatal) = rubelet_agent::start(ports, self.settings.clone());
         let (trace, executor) = (self.trace.clone(), self.executor.clone());
         self.executor.spawn(
@@ -303,7 +313,32 @@ impl Bed {
                 }
             }),
         );
-        self.running = Some(Running { life, handle });
+        self.running = Some(Running {
+            life,
+            handle,
+            reporter,
+        });
+    }
+
+    /// Lets the agent that runs follow the shutdowns of its machine.
+    pub(crate) fn follow_shutdowns(
+        &self,
+        service: &SimShutdowns,
+        settings: ShutdownSettings,
+        shutting_down: watch::Sender<bool>,
+    ) -> ShutdownHandle {
+        let running = self.running.as_ref().expect("the agent runs");
+        let ports = ShutdownPorts {
+            clock: Arc::new(self.executor.clone()),
+            spawner: Arc::new(running.life.clone()),
+            service: Arc::new(service.clone()),
+            events: self.events.clone(),
+            reporter: running.reporter.clone(),
+            node: self.node.object.clone(),
+            file_reader: Arc::new(self.files.clone()),
+            file_writer: Arc::new(self.files.clone()),
+        };
+        node_shutdown::start(ports, settings, running.handle.clone(), shutting_down)
     }
 
     /// The agent dies where it is.

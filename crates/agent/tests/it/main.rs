@@ -27,6 +27,7 @@ mod metrics;
 mod node_events;
 mod node_facts;
 mod node_now;
+mod node_shutdown;
 mod observer;
 mod probes;
 mod replaced;

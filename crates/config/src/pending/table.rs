@@ -145,9 +145,9 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("containerLogMaxFiles"), LOG_ROTATION),
     works(Field("containerLogMaxWorkers"), LOG_ROTATION),
     works(Field("containerLogMonitorInterval"), LOG_ROTATION),
-    refused("shutdownGracePeriod", SHUTDOWN, "more than zero"),
-    not_yet(Field("shutdownGracePeriodCriticalPods"), SHUTDOWN),
-    refused("shutdownGracePeriodByPodPriority", SHUTDOWN, "any entry"),
+    works(Field("shutdownGracePeriod"), SHUTDOWN),
+    works(Field("shutdownGracePeriodCriticalPods"), SHUTDOWN),
+    works(Field("shutdownGracePeriodByPodPriority"), SHUTDOWN),
     // Network of pods.
     works(Field("clusterDNS"), DNS),
     works(Field("clusterDomain"), DNS),

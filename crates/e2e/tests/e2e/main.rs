@@ -63,4 +63,5 @@ mod pods_scenarios;
 mod pods_switch;
 mod profile;
 mod virtual_node;
+mod virtual_node_shutdown;
 mod yaml_text;

@@ -356,7 +356,7 @@ fn view(input: &Value, which: &str) -> Result<NodeView> {
         disk: has("DiskPressure"),
         pid: has("PIDPressure"),
     };
-    Ok(NodeView::of(Some(&node), pressure))
+    Ok(NodeView::of(Some(&node), pressure, false))
 }
 
 fn strings(value: &Value) -> Vec<String> {

@@ -282,6 +282,7 @@ fn our_facts(question: &Value) -> StatusFacts {
             pid: question["pid"] == true,
         }),
         volumes_in_use: Some(texts(&question["volumesInUse"])),
+        is_shutting_down: false,
     }
 }
 

@@ -18,6 +18,7 @@ const FALSE: &str = "False";
 const READY: &str = "Ready";
 const UNCHECKED: &str = "container runtime status check may not have completed yet";
 const UNKNOWN_NETWORK: &str = "network state unknown";
+const SHUTTING_DOWN: &str = "node is shutting down";
 
 /// What is known of the runtime, and how long it has been silent; before the first report that is the time since the start.
 #[derive(Clone, Debug, Default)]
@@ -219,6 +220,15 @@ pub(super) fn runtime_problems(facts: &RuntimeFacts) -> Option<Vec<String>> {
     }
 }
 
+/// A node that shuts down is not ready, whatever is known of its runtime.
+pub(super) fn with_shutdown(problems: Option<Vec<String>>, is_shutting_down: bool) -> Option<Vec<String>> {
+    if !is_shutting_down {
+        return problems;
+    }
+    let problems = problems.into_iter().flatten();
+    Some(problems.chain([SHUTTING_DOWN.to_owned()]).collect())
+}
+
 fn list_problem(facts: &RuntimeFacts) -> Option<String> {
     let text = match facts.report.lists {
         RuntimeLists::Fresh => return None,
@@ -392,6 +402,20 @@ mod tests {
         check(silent(), true, 29, None);
         check(silent(), true, 30, Some(&["container runtime is down", "net"]));
         check(silent(), false, 31, Some(&[UNCHECKED, UNKNOWN_NETWORK]));
+    }
+
+    #[test]
+    fn a_shutdown_comes_after_the_runtime_and_counts_while_that_is_unknown() {
+        let check = |problems: Option<&[&str]>, is_shutting_down: bool, expected: Option<&[&str]>| {
+            let texts = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let found = with_shutdown(problems.map(texts), is_shutting_down);
+            assert_eq!(found, expected.map(texts));
+        };
+        check(None, false, None);
+        check(Some(&["run"]), false, Some(&["run"]));
+        check(None, true, Some(&["node is shutting down"]));
+        check(Some(&[]), true, Some(&["node is shutting down"]));
+        check(Some(&["run"]), true, Some(&["run", "node is shutting down"]));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct StatusFacts {
     pub images: Option<Vec<ContainerImage>>,
     pub pressure: Option<Pressure>,
     pub volumes_in_use: Option<Vec<String>>,
+    /// The machine shuts down.
+    pub is_shutting_down: bool,
 }
 
 /// An event about the Node.
@@ -176,7 +178,10 @@ fn set_conditions(
 ) -> Vec<&'static str> {
     let mut conditions = status.conditions.take().unwrap_or_default();
     let mut changes = conditions::set_pressure(&mut conditions, facts.pressure, now);
-    let problems = conditions::runtime_problems(&facts.runtime);
+    let problems = conditions::with_shutdown(
+        conditions::runtime_problems(&facts.runtime),
+        facts.is_shutting_down,
+    );
     let problems = problems.map(|mut all| {
         all.extend(missing_capacity(status, settings));
         all

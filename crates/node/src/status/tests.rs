@@ -106,6 +106,7 @@ fn facts() -> StatusFacts {
         }]),
         pressure: Some(Pressure::default()),
         volumes_in_use: Some(vec![]),
+        is_shutting_down: false,
     }
 }
 

@@ -131,6 +131,24 @@ async fn changes_of_all_kinds_are_written() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shutdown_is_written_at_once_and_so_is_its_cancellation() {
+    let bed = Bed::well();
+    let _running = bed.start();
+    let began = bed.until_ready().await;
+    // The usual gap between two looks has just begun.
+    bed.shutting_down.send_replace(true);
+    let is_told = |node: &Value| {
+        let ready = condition(node, "Ready");
+        ready["status"] == "False" && ready["message"] == "node is shutting down"
+    };
+    let at = bed.until("not ready", is_told).await;
+    assert!(at < began + 500, "{began} {at}");
+    bed.shutting_down.send_replace(false);
+    let again = bed.until_ready().await;
+    assert!(again < at + 500, "{at} {again}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn cordons_are_told_at_once() {
     let bed = Bed::well();
     let _running = bed.start();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rubelet_ports::PodReporter as _;
 use rubelet_ports::api::ApiErrorKind;
 use serde_json::Value;
 

@@ -1,8 +1,7 @@
 //! Whether a pod may run on this node.
 //!
 //! Owns the checks, their order, and upstream's reasons and messages. The inputs are the pod, the ledger of admitted pods, the
-//! node's settings and its current state; nothing is reserved or stopped here. Not checked yet: topology, devices and node
-//! shutdown.
+//! node's settings and its current state; nothing is reserved or stopped here. Not checked yet: topology and devices.
 //!
 //! A pod is checked as if terminating pods were gone; if it fits only then, it waits for them (decision 0036).
 
@@ -35,6 +34,8 @@ use self::ledger::{Others, Terminating};
 use self::preemption::NothingToPreempt;
 use crate::demand::{BadQuantity, PodDemand};
 use crate::rules::Rules;
+
+const SHUTDOWN_MESSAGE: &str = "Pod was rejected as the node is shutting down.";
 
 /// Why a pod is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +154,7 @@ impl NodeTerms {
             Err(refusal) => return Judgement::Refused(refusal),
         };
         // Checked first, so that no pod is preempted for one that cannot run anyway.
-        if let Some(refusal) = self.after_room(pod, &demand, runtime) {
+        if let Some(refusal) = self.after_room(pod, &demand, runtime, view) {
             return Judgement::Refused(refusal);
         }
         if !victims.is_empty() {
@@ -200,10 +201,17 @@ impl NodeTerms {
             .or_else(|| capabilities::groups_refusal(pod, runtime))
     }
 
-    fn after_room(&self, pod: &Pod, demand: &PodDemand, runtime: RuntimeFeatures) -> Option<Refusal> {
+    fn after_room(
+        &self,
+        pod: &Pod,
+        demand: &PodDemand,
+        runtime: RuntimeFeatures,
+        view: &NodeView,
+    ) -> Option<Refusal> {
         capabilities::app_armor_refusal(pod, self.app_armor_problem.as_deref())
             .or_else(|| capabilities::pod_level_refusal(demand, &self.rules))
             .or_else(|| capabilities::features_refusal(pod, self.features, runtime))
+            .or_else(|| shutdown_refusal(view))
     }
 
     fn shortages(&self, new_pod: &NewPod<'_>, others: &Others, view: &NodeView) -> Vec<Shortage> {
@@ -221,6 +229,12 @@ impl NodeTerms {
         found.extend(taints::taint_refusal(pod, &view.taints, compares));
         found
     }
+}
+
+/// A static pod is tried again when the shutdown is cancelled.
+fn shutdown_refusal(view: &NodeView) -> Option<Refusal> {
+    let refusal = || Refusal::for_now(AdmissionReason::NodeShutdown, SHUTDOWN_MESSAGE);
+    view.is_shutting_down.then(refusal)
 }
 
 /// A pod under admission, with what was read from it.

@@ -1,4 +1,4 @@
-//! The current state of the node: labels and taints from the API server, and its pressure.
+//! The current state of the node: labels and taints from the API server, its pressure, and whether it shuts down.
 //!
 //! Owns the part of a Node object that admission uses. What does not change while the node runs is in `NodeTerms`.
 
@@ -18,14 +18,17 @@ pub struct NodeView {
     /// Devices and the like that the Node object has in `allocatable`, in whole units.
     pub extended: BTreeMap<String, i64>,
     pub pressure: Pressure,
+    /// No pod is admitted while the machine shuts down.
+    pub is_shutting_down: bool,
 }
 
 impl NodeView {
     #[must_use]
-    pub fn of(node: Option<&Node>, pressure: Pressure) -> Self {
+    pub fn of(node: Option<&Node>, pressure: Pressure, is_shutting_down: bool) -> Self {
         let Some(node) = node else {
             return Self {
                 pressure,
+                is_shutting_down,
                 ..Self::default()
             };
         };
@@ -41,6 +44,7 @@ impl NodeView {
             taints: taints.unwrap_or_default(),
             extended: extended.collect(),
             pressure,
+            is_shutting_down,
         }
     }
 

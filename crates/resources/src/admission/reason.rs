@@ -11,6 +11,8 @@ pub enum AdmissionReason {
     NodeAffinity,
     NodeName,
     NodePorts,
+    /// The machine shuts down.
+    NodeShutdown,
     /// The pod uses something that rubelet does not support yet.
     NotSupported,
     PodFeatureUnsupported,
@@ -34,6 +36,7 @@ impl AdmissionReason {
             Self::NodeAffinity => "NodeAffinity",
             Self::NodeName => "NodeName",
             Self::NodePorts => "NodePorts",
+            Self::NodeShutdown => "NodeShutdown",
             Self::NotSupported => "NotSupported",
             Self::PodFeatureUnsupported => "PodFeatureUnsupported",
             Self::PodLevelResourcesNotSupported => "PodLevelResourcesNotSupported",

@@ -109,7 +109,7 @@ pub(crate) fn refusal(judgement: Judgement) -> Option<Refusal> {
 fn devices_without_their_plugin_are_not_there() {
     let node = json!({"metadata": {"name": "node"}, "status": {"allocatable": {"example.com/gpu": "4", "example.com/dongle": "4"}}});
     let node = serde_json::from_value(node).expect("a Node");
-    let view = NodeView::of(Some(&node), Pressure::default());
+    let view = NodeView::of(Some(&node), Pressure::default(), false);
     let mut terms = terms();
     terms.allocatable = Allocatable::of(&amounts(&[("cpu", "1"), ("pods", "3"), ("example.com/gpu", "0")]));
     let judged = |name: &str| {

@@ -19,7 +19,7 @@ const AFFINITY: &str =
 
 fn node(value: Value) -> NodeView {
     let node: Node = serde_json::from_value(value).expect("a node");
-    NodeView::of(Some(&node), NO_PRESSURE)
+    NodeView::of(Some(&node), NO_PRESSURE, false)
 }
 
 /// `reason: message`, or nothing for a pod that is let in.
@@ -117,6 +117,22 @@ fn numbers_are_compared_where_the_gate_is_on() {
 }
 
 #[test]
+fn a_node_that_shuts_down_admits_no_pod() {
+    let view = NodeView::of(None, NO_PRESSURE, true);
+    let refused = "NodeShutdown: Pod was rejected as the node is shutting down.";
+    check(&view, &pod("p", &[]), refused);
+    check(&view, &of_file(pod("p", &[])), refused);
+    let critical = spec(pod("p", &[]), "priority", json!(2_000_000_000));
+    check(&view, &critical, refused);
+    // Every other reason comes first, as for upstream.
+    let many = json!({"requests": {"cpu": "9"}});
+    let greedy = with(pod("p", &[]), "/spec/containers/0/resources", many);
+    let short = refusal(judge_on(&terms(), &view, &[], &greedy)).expect("a refusal");
+    assert_eq!(short.reason, "OutOfcpu");
+    assert!(refusal(judge_on(&terms(), &view, &[], &pod("p", &[]))).is_some_and(|one| one.is_for_now));
+}
+
+#[test]
 fn pressure_lets_few_in() {
     let best_effort = || pod("p", &[]);
     let burstable = || pod("p", &[("cpu", "1m")]);
@@ -124,7 +140,7 @@ fn pressure_lets_few_in() {
         let toleration = json!([{"key": key, "operator": "Exists"}]);
         spec(best_effort(), "tolerations", toleration)
     };
-    let under = |pressure: Pressure| NodeView::of(None, pressure);
+    let under = |pressure: Pressure| NodeView::of(None, pressure, false);
     let memory = under(Pressure {
         memory: true,
         ..NO_PRESSURE

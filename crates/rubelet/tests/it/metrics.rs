@@ -102,7 +102,7 @@ fn check_node_page(node: &MetricsText, name: &str) -> Result<()> {
         &[("name", "NodeLogQuery"), ("stage", "")],
         1.0,
     )?;
-    let missing = [("name", "GracefulNodeShutdown"), ("stage", "BETA")];
+    let missing = [("name", "DynamicResourceAllocation"), ("stage", "")];
     let is_on = node.sum("kubernetes_feature_enabled", &missing);
     ensure!(is_on == Some(0.0), "a feature that is not there: {is_on:?}");
     at_least(node, "kubelet_running_pods", &[], 1.0)?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rubelet_lifecycle::standing::{Decision, StandingEvent, Wait};
 use rubelet_model::observation::PodUid;
 use rubelet_ports::Moment;
-use rubelet_resources::admission::NODE_AFFINITY;
+use rubelet_resources::admission::{AdmissionReason, NODE_AFFINITY};
 
 use self::sources::Sources;
 use super::admission::{NodeRead, Refreshed};
@@ -130,6 +130,16 @@ impl SyncLoop {
         for uid in waiting::rejected_static_pods(records, |refusal| refusal.reason == NODE_AFFINITY) {
             // The object that was just seen is the newest.
             self.pods.admit(&uid, NodeRead::Fresh(None));
+        }
+    }
+
+    /// A shutdown of the machine begins or is cancelled: static pods that were rejected because of it are decided about again. No
+    /// controller would create those anew.
+    pub(in crate::pods) fn shutdown_changed(&mut self) {
+        let reason = AdmissionReason::NodeShutdown;
+        let records = self.pods.records();
+        for uid in waiting::rejected_static_pods(records, |refusal| refusal.reason == reason) {
+            self.pods.admit(&uid, NodeRead::Watched);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Answers to questions that change nothing.
 
+use rubelet_model::observation::PodUid;
+
 use crate::pods::pod_workers::PodWorkers;
 use crate::pods::query::Query;
 use crate::pods::{active_pods, census};
@@ -14,6 +16,13 @@ pub(super) fn answer(query: Query, pods: &PodWorkers) {
         Query::ActivePods(reply) => {
             let active = || active_pods::active_pods(records);
             let _ = reply.send(pods.startup().is_complete().then(active));
+        }
+        Query::PodsToEnd(reply) => {
+            let _ = reply.send(active_pods::active_pods(records));
+        }
+        Query::AnyUnfinished(uids, reply) => {
+            let is_unfinished = |uid: &PodUid| active_pods::is_unfinished(records, uid);
+            let _ = reply.send(uids.iter().any(is_unfinished));
         }
         Query::Record(uid, reply) => {
             let gates = context.settings.status_gates.restart;

@@ -39,6 +39,7 @@ pub(crate) struct Bed {
     pub(crate) runtime: watch::Sender<RuntimeReport>,
     pub(crate) pressure: watch::Sender<Option<Pressure>>,
     pub(crate) volumes: watch::Sender<Option<Vec<String>>>,
+    pub(crate) shutting_down: watch::Sender<bool>,
     metrics: NodeMetrics,
     pub(crate) registry: Registry,
 }
@@ -63,6 +64,7 @@ impl Bed {
             runtime: watch::Sender::new(RuntimeReport::default()),
             pressure: watch::Sender::new(Some(Pressure::default())),
             volumes: watch::Sender::new(None),
+            shutting_down: watch::Sender::new(false),
             metrics: NodeMetrics::register(&registry, beginnings).unwrap(),
             registry,
         }
@@ -98,6 +100,7 @@ impl Bed {
             runtime: self.runtime.subscribe(),
             pressure: self.pressure.subscribe(),
             volumes_in_use: self.volumes.subscribe(),
+            shutting_down: self.shutting_down.subscribe(),
         };
         let handle = rubelet_node::start(ports, self.settings.clone(), inputs);
         Running { handle, spawner }
