@@ -82,6 +82,18 @@ impl CpuSet {
         union
     }
 
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.difference(&self.difference(other))
+    }
+
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.intersection(other).is_empty()
+    }
+
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.difference(other).is_empty()
+    }
+
     pub fn difference(&self, other: &Self) -> Self {
         let mut result = Self::default();
         for (first, last) in &self.runs {
@@ -201,6 +213,9 @@ mod tests {
             prop_assert_eq!(a.iter().collect::<BTreeSet<_>>(), left.clone());
             prop_assert_eq!(a.union(&b), of(&left.union(&right).copied().collect()));
             prop_assert_eq!(a.difference(&b), of(&left.difference(&right).copied().collect()));
+            prop_assert_eq!(a.intersection(&b), of(&left.intersection(&right).copied().collect()));
+            prop_assert_eq!(a.is_disjoint(&b), left.is_disjoint(&right));
+            prop_assert_eq!(a.is_subset(&b), left.is_subset(&right));
             prop_assert_eq!(a.to_string().parse::<CpuSet>().unwrap(), a);
         }
 

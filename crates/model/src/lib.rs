@@ -11,6 +11,7 @@ pub mod duration;
 pub mod explanation;
 mod go_json;
 pub mod image_reference;
+pub mod machine;
 pub mod message;
 pub mod names;
 pub mod observation;

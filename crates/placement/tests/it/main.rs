@@ -1,0 +1,3 @@
+//! Placement by tables and properties.
+
+mod machine;
