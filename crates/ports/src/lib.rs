@@ -11,6 +11,7 @@ pub mod cgroups;
 pub mod clock;
 pub mod cpu_profile;
 pub mod credential_plugins;
+pub mod csi;
 pub mod dial;
 pub mod disk;
 pub mod events;
@@ -28,6 +29,7 @@ pub mod node_logs;
 pub mod node_shutdown;
 pub mod node_signals;
 pub mod packet_filter;
+pub mod plugins;
 pub mod pod_objects;
 pub mod pod_usage;
 pub mod pod_view;
@@ -47,6 +49,11 @@ pub use cgroups::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NoPo
 pub use clock::{Clock, Elapsed, Moment, Randomness, within};
 pub use cpu_profile::{CpuProfiler, ProfileError};
 pub use credential_plugins::{CredentialPlugins, PluginCall, PluginFailure};
+pub use csi::{
+    Confidential, CsiCode, CsiDriverFacts, CsiDrivers, CsiError, CsiErrorKind, CsiUsage, CsiVolumeStats,
+    DriverChanges, ExpandVolume, PublishVolume, StageVolume, UnpublishVolume, UnstageVolume,
+    VolumeAccessMode, VolumeAccessType, VolumeStatsQuestion,
+};
 pub use dial::{
     BODY_LIMIT_BYTES, ConnectError, Dialer, GrpcCall, GrpcHealth, HttpAnswer, HttpCall, HttpCallError,
     HttpPurpose, HttpScheme, PortError, TcpCall, container_port, host_and_port,
@@ -69,6 +76,7 @@ pub use metrics_pages::{MetricsPage, MetricsPages};
 pub use node_logs::{FileContent, NodeLog, NodeLogFile, NodeLogReader};
 pub use node_shutdown::{ShutdownConnection, ShutdownError, ShutdownLock, ShutdownNews, ShutdownService};
 pub use node_signals::{NodeSignals, SignalError};
+pub use plugins::{PluginHandler, PluginKind, PluginOffer};
 pub use pod_objects::{ObjectFailure, PodCertificate, PodObjects, Token, TokenQuestion, TrustQuestion};
 pub use pod_usage::{Aged, ContainerUsage, NoPodUsage, PodUsage, PodUsageReader, UsageExtent, VolumeUsage};
 pub use pod_view::{NoAnswer, PodView};

@@ -1,4 +1,5 @@
-//! Protobuf messages of the container runtime interface (CRI v1 as of Kubernetes 1.37), and those of containerd's API that report more than the CRI.
+//! Protobuf messages: the container runtime interface (CRI v1 as of Kubernetes 1.37), what containerd's API reports beyond it, the
+//! Container Storage Interface, and the registration of plugins.
 //!
 //! Owns the message types, `Debug` output that never shows a secret, and the safe reading of states this build does not
 //! know. It must not know how messages travel: no client, no server, no socket, no clock.
@@ -44,6 +45,27 @@ pub mod containerd {
 
     /// The header that names it.
     pub const NAMESPACE_HEADER: &str = "containerd-namespace";
+}
+
+pub mod csi {
+    //! The Container Storage Interface.
+
+    pub mod v1 {
+        //! Package `csi.v1`, without snapshots of groups. Messages and enums only; they have no `Debug`, because nearly every one can
+        //! carry credentials.
+        #![allow(unreachable_pub, clippy::all, reason = "generated code")]
+        include!(concat!(env!("OUT_DIR"), "/csi.v1.rs"));
+    }
+}
+
+pub mod plugin_registration {
+    //! How a plugin registers at the node.
+
+    pub mod v1 {
+        //! Package `pluginregistration`. Messages only.
+        #![allow(unreachable_pub, clippy::all, reason = "generated code")]
+        include!(concat!(env!("OUT_DIR"), "/pluginregistration.rs"));
+    }
 }
 
 mod redact;

@@ -5,6 +5,7 @@
     reason = "tests read files and fail by panicking"
 )]
 
+mod csi;
 mod facts;
 mod golden;
 mod redaction;
