@@ -65,7 +65,8 @@ impl Checker {
         }
     }
 
-    /// A call about a container or a sandbox failed. A sandbox about which several in a row do may count as unreadable.
+    /// A call about a container or a sandbox failed. A sandbox about which several in a row do may count as unreadable,
+    /// and its pod gets a new one, or ends where its policy forbids that.
     pub(super) fn call_failed(&mut self, at: Duration, subject: &str) {
         if let Some(instance) = self.truth.instances.get_mut(subject) {
             instance.call_failed = true;
@@ -75,7 +76,11 @@ impl Checker {
             sandbox
                 .failures
                 .retain(|failure| at.saturating_sub(*failure) < STATUS_TIME);
-            sandbox.is_unreadable |= sandbox.failures.len() >= STATUS_TRIES;
+            if sandbox.failures.len() >= STATUS_TRIES {
+                sandbox.is_unreadable = true;
+                let uid = sandbox.uid.clone();
+                self.truth.pod(&uid).had_loss = true;
+            }
         }
     }
 

@@ -569,3 +569,30 @@ fn a_container_that_came_late_and_was_never_started_replaces_nobody() {
     assert!(!is_missed(true));
     assert!(is_missed(false));
 }
+
+#[test]
+fn a_pod_that_never_restarts_may_end_with_its_unreadable_sandbox() {
+    let is_missed = |failures: usize| {
+        let mut spec = spec(&[container("main", json!({}))]);
+        spec["restartPolicy"] = json!("Never");
+        let mut story = Story::of(&spec);
+        story.happens(Fact::Created {
+            id: "c1".to_owned(),
+            sandbox: SANDBOX.to_owned(),
+            uid: UID.to_owned(),
+            name: "main".to_owned(),
+            attempt: 0,
+            image: "app:1".to_owned(),
+            is_late: false,
+        });
+        for _ in 0..failures {
+            let subject = SANDBOX.to_owned();
+            story.happens(Fact::CallFailed { subject });
+        }
+        story.says(json!({"phase": "Failed"}));
+        let found = story.checker.unsettled(None);
+        !found.is_empty()
+    };
+    assert!(!is_missed(4));
+    assert!(is_missed(3));
+}
