@@ -27,6 +27,8 @@ use crate::dice::Dice;
 /// When the virtual wall clock begins: 2026-01-01T00:00:00Z.
 const WALL_START_SECONDS: i64 = 1_767_225_600;
 
+/// How the text of a poll that took too long names it.
+pub const STALLED: &str = "held its worker for";
 /// The longest processor time that one poll of rubelet's may take, also in a debug build.
 const STALL: Duration = Duration::from_millis(100);
 
@@ -225,7 +227,7 @@ impl Executor {
         }
         let mut state = self.shared.lock();
         let name = state.tasks.get(&id).map_or("", |task| task.name.as_str());
-        let stall = format!("task {name:?} held its worker for {} ms", busy.as_millis());
+        let stall = format!("task {name:?} {STALLED} {} ms", busy.as_millis());
         state.panics.push(stall);
     }
 

@@ -21,6 +21,7 @@ mod runtime_view;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -280,6 +281,12 @@ impl Node {
         let mut process = self.process.take().context("the kubelet does not run")?;
         process.signal(Signal::KILL)?;
         process.wait(DEADLINE).map(|_| ())
+    }
+
+    /// Waits until the kubelet has ended by itself.
+    pub fn wait_for_exit(&mut self) -> Result<ExitStatus> {
+        let mut process = self.process.take().context("the kubelet does not run")?;
+        process.wait(DEADLINE)
     }
 
     /// Kills the kubelet and does not wait for its end, which does not come as long as a call of it hangs in the kernel.

@@ -25,7 +25,7 @@ use rubelet_sim::api::{SimApi, SimObjects};
 use rubelet_sim::dialer::SimDialer;
 use rubelet_sim::dice::SharedDice;
 use rubelet_sim::edges::SimHttp;
-use rubelet_sim::executor::{Executor, Group, Life, Step};
+use rubelet_sim::executor::{Executor, Group, Life, STALLED, Step};
 use rubelet_sim::files::SimFiles;
 use rubelet_sim::history::History;
 use rubelet_sim::node;
@@ -541,6 +541,11 @@ impl Drop for Bed {
         self.kill();
         // Tasks hold the executor that holds them.
         self.executor.drop_group(Group::World);
+        let stalls: Vec<String> = self.executor.take_panics();
+        let stalls: Vec<&String> = stalls.iter().filter(|text| text.contains(STALLED)).collect();
+        if !std::thread::panicking() {
+            assert!(stalls.is_empty(), "{stalls:?}");
+        }
     }
 }
 

@@ -60,6 +60,9 @@ fn a_runtime_that_does_not_answer_counts_as_down_after_a_while() {
     bed.put(&PodText::new("web", &[]));
     bed.pass(seconds(5));
     assert_eq!(bed.waits_for("web"), "the container runtime to be ready");
+    let waits = bed.node_explanation().waits_for;
+    let waits: Vec<&str> = waits.iter().map(|wait| wait.what.as_str()).collect();
+    assert_eq!(waits, ["the container runtime to be ready"]);
 }
 
 #[test]
@@ -102,6 +105,9 @@ fn without_the_pods_network_only_pods_on_the_nodes_network_start() {
         "network is not ready: container runtime network not ready: NetworkReady=false reason:Simulated message:"
     );
     assert_eq!(&bed.last_error("own"), message);
+    let waits = bed.node_explanation().waits_for;
+    let words = "the runtime's network to be ready (pods on the host's network start without it)";
+    assert_eq!(waits.first().map(|wait| wait.what.as_str()), Some(words));
 
     bed.runtime.set_network_ready(true);
     let healed = bed.elapsed();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, NodeStatus, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, NodeStatus, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use rubelet_testbed::cluster::Cluster;
@@ -157,12 +157,38 @@ async fn spoil(cluster: &Cluster<'_>) -> Result<()> {
     Ok(())
 }
 
+async fn a_start_that_fails_is_an_event(cluster: &mut Cluster<'_>) -> Result<()> {
+    if !cluster.bed.node.kubelet().is_rubelet() {
+        return Ok(());
+    }
+    let files = ["tlsCertFile", "tlsPrivateKeyFile"];
+    for file in files {
+        cluster.bed.node.reconfigure(file, json!("/nonexistent"))?;
+    }
+    cluster.bed.node.launch()?;
+    let status = cluster.bed.node.wait_for_exit()?;
+    for file in files {
+        cluster.bed.node.reconfigure(file, json!(""))?;
+    }
+    ensure!(status.code() == Some(1), "{status}");
+    let events = cluster.events(cluster.node_name()).await?;
+    let failed = |event: &&Event| event.reason.as_deref() == Some("KubeletSetupFailed");
+    let event = events
+        .iter()
+        .find(failed)
+        .context("no event of the failed start")?;
+    let message = event.message.as_deref().unwrap_or_default();
+    ensure!(message.contains("/nonexistent"), "{message}");
+    Ok(())
+}
+
 /// Labels that schedulers go by, our annotation, amounts and addresses are the kubelet's; taints and what others have added stay.
 async fn an_existing_node_is_brought_in_line(cluster: &mut Cluster<'_>) -> Result<()> {
     let before = cluster.node().await?;
     let was = status(&before)?;
     cluster.bed.node.terminate()?;
     spoil(cluster).await?;
+    a_start_that_fails_is_an_event(cluster).await?;
     cluster.bed.node.start_again()?;
     let node = cluster
         .eventually("the status is the kubelet's again", async || {

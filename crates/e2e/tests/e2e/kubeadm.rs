@@ -263,6 +263,8 @@ async fn check_reset(node: &KubeadmNode<'_>) -> Result<()> {
         let left = files_below(&node.path(dir))?;
         ensure!(left.is_empty(), "{dir} still has {left:?}");
     }
+    let left = node.mounts_below("/var/lib/kubelet")?;
+    ensure!(left.is_empty(), "mounts of pods are left: {left:#?}");
     Ok(())
 }
 

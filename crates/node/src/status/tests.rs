@@ -283,3 +283,22 @@ fn a_reboot_is_told_and_foreign_parts_stay() {
         (None, Some(vec![]))
     );
 }
+
+#[test]
+fn volumes_that_another_kubelet_reported_stay_while_nothing_is_known_of_them() {
+    let settings = settings();
+    let mut before = initial_node(&settings, &facts(), START).node;
+    let attached = Some(vec!["kubernetes.io/csi/driver^v".to_owned()]);
+    before
+        .status
+        .as_mut()
+        .unwrap()
+        .volumes_in_use
+        .clone_from(&attached);
+    let unknown = StatusFacts {
+        volumes_in_use: None,
+        ..facts()
+    };
+    let derived = derive(&before, &settings, &unknown, START);
+    assert_eq!(derived.node.status.unwrap().volumes_in_use, attached);
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rubelet_model::{Pressure, RuntimeContact, RuntimeReport};
+use rubelet_model::{Pressure, RuntimeContact, RuntimeLists, RuntimeReport};
 use rubelet_ports::api::ApiErrorKind;
 use serde_json::{Value, json};
 
@@ -91,6 +91,30 @@ async fn the_first_ready_comes_with_the_runtime() {
     }
     let written = bed.api.times("patch").len() - patches;
     assert!((4..=6).contains(&written), "{written}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_lists_fail_for_minutes_is_not_ready_until_one_succeeds() {
+    let bed = Bed::well();
+    let _running = bed.start();
+    bed.until_ready().await;
+    bed.edges.forget_events();
+    let already = Duration::from_secs(181);
+    let lists = RuntimeLists::Overdue { already };
+    bed.runtime.send_replace(RuntimeReport {
+        lists,
+        ..good_runtime()
+    });
+    bed.until("not ready", |node| condition(node, "Ready")["status"] == "False")
+        .await;
+    let node = bed.api.node_value().unwrap();
+    let message = condition(&node, "Ready")["message"].as_str().unwrap();
+    let expected = "PLEG is not healthy: pleg was last seen active 3m1";
+    assert!(message.starts_with(expected), "{message}");
+    assert_eq!(bed.edges.events(), ["Normal NodeNotReady uid-1"]);
+    bed.runtime.send_replace(good_runtime());
+    bed.until("ready again", |node| condition(node, "Ready")["status"] == "True")
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,8 @@
 //! The running program on a real containerd: what it reports, how it ends, how it gives way.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -93,6 +95,14 @@ fn the_runtime_and_the_node_are_reported_and_sigterm_ends_it() {
             "{log}"
         );
         assert!(log.contains("condition=\"RuntimeReady\""), "{log}");
+        let log = wait_for_log(&mut rubelet, "\"The API answers\"")?;
+        let addresses = log.lines().filter(|line| line.contains("The API answers"));
+        for line in addresses {
+            assert!(
+                line.contains("address=\"[::]:") || line.contains("address=\"0.0.0.0:"),
+                "{line}"
+            );
+        }
 
         containerd.kill()?;
         wait_for_log(&mut rubelet, "The container runtime is not ready")?;
@@ -196,7 +206,7 @@ fn others_do_not_look_into_the_root_directory() {
         let containerd = Containerd::start(scope, Flavour::Debian)?;
         let mut rubelet = scope.spawn("rubelet", command(scope, &containerd.endpoint()))?;
         wait_for_log(&mut rubelet, "Rubelet is ready")?;
-        for directory in ["root", "root/pods"] {
+        for directory in ["root", "root/pods", "logs-of-pods"] {
             let mode = fs::metadata(scope.path(directory))?.permissions().mode() & 0o777;
             assert_eq!(mode, 0o750, "{directory}");
         }
@@ -205,10 +215,33 @@ fn others_do_not_look_into_the_root_directory() {
 }
 
 #[test]
+fn pods_of_a_url_come_through_the_proxy_of_the_environment() {
+    in_scope("proxy-of-pods", async |scope| {
+        let containerd = Containerd::start(scope, Flavour::Debian)?;
+        let proxy = TcpListener::bind("127.0.0.1:0")?;
+        let mut command = command(scope, &containerd.endpoint());
+        command
+            .arg("--manifest-url=http://pods.test/all")
+            .env("HTTP_PROXY", format!("http://{}", proxy.local_addr()?))
+            .env_remove("NO_PROXY")
+            .env_remove("no_proxy");
+        let _rubelet = scope.spawn("rubelet", command)?;
+        proxy.set_nonblocking(true)?;
+        let (client, _) = wait_for("rubelet asks the proxy", DEADLINE, || Ok(proxy.accept()?))?;
+        client.set_nonblocking(false)?;
+        client.set_read_timeout(Some(DEADLINE))?;
+        let mut request = String::new();
+        BufReader::new(client).read_line(&mut request)?;
+        assert_eq!(request, "GET http://pods.test/all HTTP/1.1\r\n");
+        Ok(())
+    });
+}
+
+#[test]
 fn a_failed_start_is_an_event_of_the_node() {
     in_scope("setup-failed", async |scope| {
         let containerd = Containerd::start(scope, Flavour::Debian)?;
-        let taken = std::net::TcpListener::bind("0.0.0.0:0")?;
+        let taken = TcpListener::bind("0.0.0.0:0")?;
         let mut command = command(scope, &containerd.endpoint());
         command.arg(format!("--port={}", taken.local_addr()?.port()));
         let process = scope.spawn("rubelet", command)?;

@@ -136,6 +136,8 @@ fn volumes_of_unknown_plugins_keep_it_from_starting() {
         let path = volume.to_str().context("a path of text")?;
         run("mount", &["-t", "tmpfs", "tmpfs", path])?;
         bed.node.launch()?;
+        let status = bed.node.wait_for_exit()?;
+        assert_eq!(status.code(), Some(1));
         bed.node
             .wait_for_log(&[
                 "uid-db",
@@ -143,7 +145,6 @@ fn volumes_of_unknown_plugins_keep_it_from_starting() {
                 "allowUnknownVolumes",
             ])
             .await?;
-        bed.node.kill_nine()?;
         fs::write(&own, format!("{head}allowUnknownVolumes: true\n"))?;
         bed.node.start_again()?;
         bed.node

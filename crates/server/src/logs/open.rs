@@ -150,3 +150,19 @@ fn dockers<'a>(target: &'a Path, container_id: &str) -> Option<(&'a Path, &'a Os
         && name == OsStr::new(&format!("{id}-json.log"));
     is_its_own.then_some((directory, name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn races_end() {
+        let mut calls = 0;
+        let result = despite_races(|| {
+            calls += 1;
+            Err::<(), _>(Errno::AGAIN)
+        });
+        assert_eq!((result, calls), (Err(Errno::AGAIN), MAX_RACES));
+        assert_eq!(despite_races(|| Err::<(), _>(Errno::NOENT)), Err(Errno::NOENT));
+    }
+}

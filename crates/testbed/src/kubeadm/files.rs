@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::node_network::NodeNetwork;
 use crate::process::Process;
@@ -76,6 +76,14 @@ impl NodeFiles {
     /// The mount namespace.
     pub(super) fn namespace(&self) -> PathBuf {
         format!("/proc/{}/ns/mnt", self.holder.pid()).into()
+    }
+
+    /// The mount points that the node sees.
+    pub(super) fn mount_points(&self) -> Result<Vec<PathBuf>> {
+        let table = format!("/proc/{}/mountinfo", self.holder.pid());
+        let table = fs::read_to_string(&table).with_context(|| format!("read {table}"))?;
+        let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+        Ok(points.map(PathBuf::from).collect())
     }
 
     /// Where the machine finds one of the kept directories, or a file in it.

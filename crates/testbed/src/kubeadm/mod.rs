@@ -210,6 +210,13 @@ impl<'a> KubeadmNode<'a> {
         self.path("/etc/kubernetes/admin.conf")
     }
 
+    /// What is mounted below a directory of the node.
+    pub fn mounts_below(&self, dir: &str) -> Result<Vec<PathBuf>> {
+        let mut points = self.files.mount_points()?;
+        points.retain(|point| point.starts_with(dir) && point != Path::new(dir));
+        Ok(points)
+    }
+
     /// Where the machine finds a file of kubeadm's or the kubelet's directories.
     pub fn path(&self, path: &str) -> PathBuf {
         self.files.on_machine(path)
