@@ -16,6 +16,7 @@ mod held;
 mod metrics;
 mod node;
 mod settings;
+mod system;
 mod tier_writer;
 
 use std::collections::BTreeSet;
@@ -35,6 +36,7 @@ use held::HeldPods;
 pub use metrics::{CgroupMetrics, MeasuredWriter, MemoryMetrics};
 pub use node::NodeCgroupError;
 pub use settings::{CgroupPorts, CgroupSettings};
+pub use system::{SystemCgroupPorts, SystemCgroupSettings, keep_processes_in_place};
 
 const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
 

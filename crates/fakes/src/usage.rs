@@ -19,6 +19,7 @@ struct State {
     figures: BTreeMap<String, Figures>,
     questions: Vec<Vec<UsageQuestion>>,
     closed: usize,
+    own_cgroup: Option<Arc<str>>,
 }
 
 impl FakeUsage {
@@ -49,6 +50,11 @@ impl FakeUsage {
             ..Figures::default()
         };
         self.set(path, figures);
+    }
+
+    /// Sets where rubelet itself is.
+    pub fn set_own_cgroup(&self, path: Option<&str>) {
+        self.state().own_cgroup = path.map(Arc::from);
     }
 
     pub fn remove(&self, path: &str) {
@@ -98,6 +104,10 @@ impl UsageReader for FakeUsage {
             booted_at: Some(Timestamp::EPOCH),
             ..MachineReading::default()
         })
+    }
+
+    async fn own_cgroup(&self) -> Option<Arc<str>> {
+        self.state().own_cgroup.clone()
     }
 
     fn close(&self) {

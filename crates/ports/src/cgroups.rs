@@ -1,7 +1,7 @@
 //! The machine's cgroups, and the cgroups of pods as the agent sees them.
 //!
-//! Owns the shape of two edges: the tree of the kernel (or of systemd, where that owns it), which an adapter implements, and
-//! what a pod's work needs of it, which the actor that keeps the tree implements. Every call has a deadline of the
+//! Owns the shape of three edges: the tree of the kernel (or of systemd, where that owns it) and the processes in it, which an
+//! adapter implements, and what a pod's work needs of it, which the actor that keeps the tree implements. Every call has a deadline of the
 //! implementation's; passing it is [`CgroupErrorKind::TimedOut`]. Removing what is not there is no error.
 
 use std::collections::BTreeSet;
@@ -65,6 +65,33 @@ pub trait CgroupWriter: Send + Sync {
 
     /// Kills whatever runs in a cgroup and removes it with all below.
     async fn remove(&self, place: CgroupPlace) -> Result<(), CgroupError>;
+}
+
+/// Where this process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnProcess {
+    pub id: u32,
+    /// `None` where the hierarchies that count processor time and memory have it in different cgroups.
+    pub cgroup: Option<String>,
+    /// It sees the machine's processes; in a container with process ids of its own it does not.
+    pub is_among_all_processes: bool,
+}
+
+/// Which processes are in which cgroups. Calls that change nothing.
+#[async_trait]
+pub trait ProcessCgroupReader: Send + Sync {
+    async fn own_process(&self) -> Result<OwnProcess, CgroupError>;
+
+    /// The processes directly in the root cgroup, without the first one and without those of the kernel.
+    async fn processes_in_root(&self) -> Result<Vec<u32>, CgroupError>;
+}
+
+/// Calls that move processes.
+#[async_trait]
+pub trait ProcessCgroupWriter: Send + Sync {
+    /// Creates what is missing of a cgroup in every hierarchy and moves the processes into it: all that can be moved, also when
+    /// one of them fails. A process that has ended is no error.
+    async fn move_processes(&self, path: &str, processes: Vec<u32>) -> Result<(), CgroupError>;
 }
 
 /// The cgroups of pods. Without cgroups per QoS class all of it does nothing.

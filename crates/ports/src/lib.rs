@@ -45,7 +45,10 @@ pub mod usage;
 pub mod volume_host;
 pub mod volumes;
 
-pub use cgroups::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NoPodCgroups, PodCgroups};
+pub use cgroups::{
+    CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NoPodCgroups, OwnProcess, PodCgroups,
+    ProcessCgroupReader, ProcessCgroupWriter,
+};
 pub use clock::{Clock, Elapsed, Moment, Randomness, within};
 pub use cpu_profile::{CpuProfiler, ProfileError};
 pub use credential_plugins::{CredentialPlugins, PluginCall, PluginFailure};

@@ -49,6 +49,10 @@ pub trait UsageReader: Send + Sync {
 
     async fn machine(&self) -> Result<MachineReading, SignalError>;
 
+    /// The cgroup of this process, which may be moved at any time. `None` where the hierarchies that count processor time and memory
+    /// have it in different ones.
+    async fn own_cgroup(&self) -> Option<Arc<str>>;
+
     /// Gives back what is held for the next question.
     fn close(&self);
 }

@@ -25,6 +25,7 @@ pub mod qos;
 pub mod rules;
 pub mod slice;
 pub mod swap;
+pub mod system_cgroups;
 pub mod tiers;
 
 pub use amounts::Amounts;

@@ -1,14 +1,18 @@
-//! What has to be set up on the machine before the first pod: swap, kernel settings, the tree of cgroups; and rubelet's own OOM
-//! score.
+//! What has to be set up on the machine before the first pod: swap, kernel settings, the tree of cgroups; and the cgroups and the OOM
+//! score of the node's own programs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rubelet_cgroups::{CgroupMetrics, CgroupPorts, CgroupSettings, Cgroups, MeasuredWriter, MemoryMetrics};
+use rubelet_cgroups::{
+    CgroupMetrics, CgroupPorts, CgroupSettings, Cgroups, MeasuredWriter, MemoryMetrics, SystemCgroupPorts,
+    SystemCgroupSettings, keep_processes_in_place,
+};
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_host::capacity::huge_pages;
+use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::cgroups::{HostCgroups, Layout, Systemd};
 use rubelet_host::kernel_settings::{self, KernelSettingError};
 use rubelet_host::machine::Machine;
@@ -21,12 +25,15 @@ use rubelet_resources::allocatable::{Capacity, PodCount};
 use rubelet_resources::amounts::Amounts;
 use rubelet_resources::cgroup_name::{CgroupDriver, node_allocatable};
 use rubelet_resources::node_cgroup::{Enforcement, PIDS, Reservation};
+use rubelet_resources::system_cgroups::SystemCgroups;
 
 use crate::agent::NodeFound;
 use crate::edges::Edges;
 
 /// As often as upstream, in case another program changed it.
 const OOM_SCORE_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// With a cgroup of its own, rubelet's place is checked this often.
+const OWN_CGROUP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Checks that pods can run on the machine; kernel settings are changed where that is allowed.
 pub(crate) fn settle_machine(settings: &Settings) -> Result<()> {
@@ -62,9 +69,48 @@ fn volumes_in_swap(is_swap_on: bool, kernel_version: &str) -> Option<NodeEvent> 
     })
 }
 
+/// Keeps rubelet and the system's processes in the cgroups that the settings name, and rubelet's OOM score. Returns the names.
+pub(crate) fn keep_own_programs(
+    settings: &Settings,
+    version: CgroupVersion,
+    edges: &Edges,
+) -> Result<SystemCgroups> {
+    let configuration = settings.configuration();
+    let named = SystemCgroups::read(
+        &configuration.kubelet_cgroups,
+        &configuration.system_cgroups,
+        &settings.flags().runtime_cgroups,
+    )?;
+    if let Some(adjustment) = configuration.oom_score_adj {
+        let interval = match named.kubelet {
+            Some(_) => OWN_CGROUP_INTERVAL,
+            None => OOM_SCORE_INTERVAL,
+        };
+        let keeping = keep_oom_score(adjustment, interval);
+        edges.vital.spawn("OOM score", Box::pin(keeping));
+    }
+    let kept = SystemCgroupSettings {
+        kubelet: named.kubelet.clone(),
+        system: named.system.clone(),
+    };
+    if kept != SystemCgroupSettings::default() {
+        let layout = Layout::of_this_machine(version).context("find the machine's cgroups")?;
+        // As for upstream, also where systemd owns the tree: they are moved by the kernel's files.
+        let edge = Arc::new(HostCgroups::new(layout, None));
+        let ports = SystemCgroupPorts {
+            clock: edges.clock.clone(),
+            reader: edge.clone(),
+            writer: edge,
+        };
+        let keeping = keep_processes_in_place(kept, ports);
+        edges.vital.spawn("system cgroups", Box::pin(keeping));
+    }
+    Ok(named)
+}
+
 /// Sets the OOM score again and again; a failure is logged once.
-pub(crate) async fn keep_oom_score(adjustment: i32) {
-    let mut ticks = tokio::time::interval(OOM_SCORE_INTERVAL);
+async fn keep_oom_score(adjustment: i32, interval: Duration) {
+    let mut ticks = tokio::time::interval(interval);
     let mut is_logged = false;
     loop {
         ticks.tick().await;

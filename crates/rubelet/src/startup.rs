@@ -257,7 +257,7 @@ async fn start_node(
     agent_settings: AgentSettings,
     edges: &Edges,
 ) -> Result<Running> {
-    let (name, cgroup, configuration) = (found.name, found.cgroup, settings.configuration());
+    let (name, cgroup) = (found.name, found.cgroup);
     let client_certificate = certificates::keep_client(settings, name, edges)?;
     let issued = certificates::issued_serving_certificate(settings, edges);
     // While another kubelet has this node's ports or root directory, rubelet must not touch a pod.
@@ -270,10 +270,7 @@ async fn start_node(
     });
     let server = server.await.context("serve the node's HTTP API")?;
     let cgroups = cgroups::start(settings, found, &agent_settings.node, edges).await?;
-    if let Some(adjustment) = configuration.oom_score_adj {
-        let keeping = cgroups::keep_oom_score(adjustment);
-        edges.vital.spawn("OOM score", Box::pin(keeping));
-    }
+    let system_cgroups = cgroups::keep_own_programs(settings, cgroup, edges)?;
     let pressure = pressure::watch_node(settings, found, &agent_settings, edges)?;
     let (shuts_down, shutting_down) = watch::channel(false);
     let findings = Findings::new(pressure.clone(), shutting_down.clone());
@@ -303,7 +300,7 @@ async fn start_node(
     };
     let ports = agent::ports(settings, edges, &agent_settings, joined, given)?;
     network::keep_helper_chains(settings, &ports);
-    let statistics = statistics::settings(settings, found, &agent_settings, edges);
+    let statistics = statistics::settings(settings, found, &agent_settings, (&system_cgroups, edges));
     let root_dir = agent_settings.root_dir.clone();
     let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
     let shutdown = shutdown::follow(settings, root_dir, edges, joined, &agent, shuts_down)?;

@@ -10,12 +10,12 @@ use rubelet_host::capacity::huge_pages;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::cgroups::Layout;
 use rubelet_host::node_facts::NodeFacts;
-use rubelet_host::usage::own_cgroup;
 use rubelet_host::{HostDisk, HostSignals, HostUsage};
 use rubelet_ports::{Clock as _, NodeStatistics};
+use rubelet_resources::system_cgroups::SystemCgroups;
 use rubelet_stats::{
-    CgroupPlaces, MachineNames, Statistics, StatisticsMetrics, StatisticsPorts, StatisticsSettings,
-    StoragePlaces, SystemCgroup,
+    CgroupPlaces, MachineNames, Statistics, StatisticsMetrics, StatisticsPorts,
+    StatisticsSettings, StoragePlaces, SystemCgroup,
 };
 
 use crate::agent::{NodeFound, pod_logs_dir, std_duration};
@@ -50,7 +50,7 @@ pub(crate) fn settings(
     settings: &Settings,
     found: &NodeFound<'_>,
     agent: &AgentSettings,
-    edges: &Edges,
+    (system_cgroups, edges): (&SystemCgroups, &Edges),
 ) -> StatisticsSettings {
     let node = &agent.node;
     StatisticsSettings {
@@ -61,7 +61,7 @@ pub(crate) fn settings(
             runtime_name: found.runtime_name.to_owned(),
             are_per_qos: node.cgroups_per_qos,
         },
-        system_cgroups: system_cgroups(settings, agent, edges),
+        system_cgroups: shown_cgroups(system_cgroups, agent, edges),
         storage: StoragePlaces {
             root_dir: agent.root_dir.clone(),
             pod_logs_dir: PathBuf::from(pod_logs_dir(settings)),
@@ -84,27 +84,23 @@ fn machine_names(found: &NodeFound<'_>) -> MachineNames {
 }
 
 /// The cgroups that the settings name; rubelet's own and that of all pods are known without.
-fn system_cgroups(settings: &Settings, agent: &AgentSettings, edges: &Edges) -> Vec<SystemCgroup> {
-    let configuration = settings.configuration();
-    let named = |path: &str| Some(path.to_owned()).filter(|path| path.starts_with('/'));
-    let cgroups = [
-        (
-            "kubelet",
-            named(&configuration.kubelet_cgroups).or_else(own_cgroup),
-        ),
-        ("runtime", named(&settings.flags().runtime_cgroups)),
-        ("misc", named(&configuration.system_cgroups)),
+fn shown_cgroups(named: &SystemCgroups, agent: &AgentSettings, edges: &Edges) -> Vec<SystemCgroup> {
+    let kubelet = SystemCgroup {
+        name: "kubelet",
+        path: named.kubelet.clone(),
+        started_at: Some(beginnings(edges.clock.now()).started_at),
+    };
+    let others = [
+        ("runtime", named.runtime.clone()),
+        ("misc", named.system.clone()),
         ("pods", pods_cgroup(&agent.node)),
     ];
-    let own_start = beginnings(edges.clock.now()).started_at;
-    cgroups
-        .into_iter()
-        .filter_map(|(name, path)| {
-            Some(SystemCgroup {
-                name,
-                path: path?,
-                started_at: (name == "kubelet").then_some(own_start),
-            })
+    let others = others.into_iter().filter_map(|(name, path)| {
+        Some(SystemCgroup {
+            name,
+            path: Some(path?),
+            started_at: None,
         })
-        .collect()
+    });
+    std::iter::once(kubelet).chain(others).collect()
 }

@@ -105,7 +105,8 @@ pub(crate) struct NodeSample {
 pub struct SystemCgroup {
     /// As the summary calls it, such as `kubelet`.
     pub name: &'static str,
-    pub path: String,
+    /// `None` is where rubelet itself runs, which is looked up again for each page.
+    pub path: Option<String>,
     /// When its program was started; `None` for what was there as long as its cgroup.
     pub started_at: Option<Timestamp>,
 }
@@ -160,7 +161,7 @@ struct Listed {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     /// Of the node, by its path.
-    System(String),
+    System(Arc<str>),
     /// The pod of this sandbox.
     Pod(String),
     Sandbox(String),
@@ -204,7 +205,8 @@ impl Sampler {
     /// When the runtime does not say what runs, and never did.
     pub(crate) async fn sample(&self, scope: Scope) -> Result<NodeSample, RuntimeError> {
         let Listed { pods, is_fresh } = self.pods().await?;
-        let asked = self.questions(scope, &pods);
+        let system = self.system_cgroups(scope).await;
+        let asked = self.questions(scope, &system, &pods);
         let root = vec![UsageQuestion {
             paths: vec![Arc::from(ROOT)],
             classes: scope.root(),
@@ -239,9 +241,10 @@ impl Sampler {
             pod,
         });
         let pods = pods.collect();
-        let system = self.system.iter().filter_map(|system| {
-            let row = rows.remove(&Subject::System(system.path.clone()))?;
-            Some((system.clone(), row))
+        let system = system.into_iter().filter_map(|(system, path)| {
+            // Two of them may be in one cgroup.
+            let row = rows.get(&Subject::System(path))?.clone();
+            Some((system, row))
         });
         Ok(NodeSample {
             booted_at,
@@ -303,15 +306,33 @@ impl Sampler {
         booted_at
     }
 
-    fn questions(&self, scope: Scope, pods: &[RunningPod]) -> Vec<Asked> {
+    /// The cgroups of the node's own programs with their paths, for pages that show them.
+    async fn system_cgroups(&self, scope: Scope) -> Vec<(SystemCgroup, Arc<str>)> {
+        let mut found = Vec::new();
+        for system in self.system.iter().filter(|_| scope.has_pressure()) {
+            let path = match &system.path {
+                Some(path) => Some(Arc::from(path.as_str())),
+                None => self.usage.own_cgroup().await,
+            };
+            found.extend(path.map(|path| (system.clone(), path)));
+        }
+        found
+    }
+
+    fn questions(
+        &self,
+        scope: Scope,
+        system: &[(SystemCgroup, Arc<str>)],
+        pods: &[RunningPod],
+    ) -> Vec<Asked> {
         let known = self.known();
-        let system = self.system.iter().filter(|_| scope.has_pressure());
         let mut asked: Vec<Asked> = system
-            .map(|system| Asked {
-                subject: Subject::System(system.path.clone()),
+            .iter()
+            .map(|(system, path)| Asked {
+                subject: Subject::System(Arc::clone(path)),
                 began: system.started_at,
                 question: UsageQuestion {
-                    paths: vec![Arc::from(system.path.as_str())],
+                    paths: vec![Arc::clone(path)],
                     classes: scope.pod(),
                 },
             })

@@ -98,7 +98,9 @@ struct Asked {
 
 /// The cgroups on the page of containers that belong to no pod.
 fn node_cgroups(places: &CgroupPlaces, system: &[SystemCgroup]) -> Vec<Arc<str>> {
-    let system = system.iter().map(|system| Arc::from(system.path.as_str()));
+    let system = system
+        .iter()
+        .filter_map(|system| Some(Arc::from(system.path.as_deref()?)));
     let all: BTreeSet<Arc<str>> = places.tiers().into_iter().chain(system).collect();
     all.into_iter().filter(|path| &**path != "/").collect()
 }
@@ -113,6 +115,10 @@ impl Statistics {
             usage: ports.usage.clone(),
             disk: ports.disk.clone(),
             node_cgroups: node_cgroups(&settings.places, &settings.system_cgroups),
+            shows_own_cgroup: settings
+                .system_cgroups
+                .iter()
+                .any(|system| system.path.is_none()),
             places: settings.places.clone(),
             names: Arc::new(settings.machine),
             known: Mutex::default(),

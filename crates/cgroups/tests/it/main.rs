@@ -5,3 +5,4 @@ mod edge;
 mod metrics;
 mod node;
 mod pods;
+mod system;

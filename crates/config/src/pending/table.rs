@@ -55,7 +55,7 @@ const SHUTDOWN: &str = "graceful node shutdown";
 const START: &str = "start-up";
 const STATIC_PODS: &str = "static pods";
 const SWAP: &str = "swap";
-const SYSTEM_CGROUPS: &str = "cgroups of the system and of rubelet itself";
+const SYSTEM_CGROUPS: &str = "cgroups of the node's own programs";
 const TRACING: &str = "tracing";
 const VOLUMES: &str = "volumes";
 
@@ -82,9 +82,10 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("logging.flushFrequency"), LOGGING),
     works(Field("logging.vmodule"), LOGGING),
     not_yet(Field("logging.options"), LOG_STREAMS),
-    not_yet(
+    // Statistics are read when they are asked for: there is no interval that it could change.
+    works(
         Flag("--housekeeping-interval", F::HousekeepingInterval),
-        "container statistics",
+        "container statistics, read when they are asked for",
     ),
     works(Field("oomScoreAdj"), PROCESS),
     works(Field("maxOpenFiles"), PROCESS),
@@ -128,7 +129,7 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("userNamespaces"), PODS),
     works(Field("seccompDefault"), PODS),
     works(Flag("--seccomp-default", F::SeccompDefault), PODS),
-    not_yet(Flag("--runtime-cgroups", F::RuntimeCgroups), SYSTEM_CGROUPS),
+    works(Flag("--runtime-cgroups", F::RuntimeCgroups), SYSTEM_CGROUPS),
     works(
         Flag("--minimum-container-ttl-duration", F::MinimumContainerTtl),
         PODS,
@@ -210,11 +211,14 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("cgroupsPerQOS"), CGROUPS),
     works(Field("cgroupDriver"), CGROUPS),
     works(Field("cgroupRoot"), CGROUPS),
-    not_yet(Field("kubeletCgroups"), SYSTEM_CGROUPS),
-    not_yet(Field("systemCgroups"), SYSTEM_CGROUPS),
+    works(Field("kubeletCgroups"), SYSTEM_CGROUPS),
+    works(Field("systemCgroups"), SYSTEM_CGROUPS),
     works(Field("cpuCFSQuota"), CGROUPS),
     works(Field("cpuCFSQuotaPeriod"), CGROUPS),
-    not_yet(Field("qosReserved"), SYSTEM_CGROUPS),
+    not_yet(
+        Field("qosReserved"),
+        "memory that is reserved for pods of higher QoS classes",
+    ),
     works(Field("memoryThrottlingFactor"), CGROUPS),
     works(Field("memoryReservationPolicy"), CGROUPS),
     works(Field("singleProcessOOMKill"), CGROUPS),

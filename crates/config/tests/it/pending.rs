@@ -137,7 +137,8 @@ fn check(line: &[&str], body: Option<&str>, expect: &[&str]) {
 
 #[test]
 fn a_feature_that_is_missed_is_one_short_line() {
-    let body = "systemCgroups: /x\nkubeletCgroups: /y\ncgroupRoot: /\ntracing: {samplingRatePerMillion: 3}\n";
+    let body =
+        "topologyManagerScope: pod\ncpuManagerReconcilePeriod: 7s\ntracing: {samplingRatePerMillion: 3}\n";
     let line = ["--config=/k", "--feature-gates=PodsAPI=false,KubeletTracing=true"];
     let settings = settings(&line, &[("/k", &file(body))]);
     let warnings = settings.warnings().iter().map(ToString::to_string);
@@ -145,7 +146,7 @@ fn a_feature_that_is_missed_is_one_short_line() {
     assert_eq!(
         missed,
         [
-            "kubeletCgroups, systemCgroups: no effect: rubelet does not have cgroups of the system and of rubelet itself yet",
+            "cpuManagerReconcilePeriod, topologyManagerScope: no effect: rubelet does not have policies for cpus, memory and topology yet",
             "tracing: no effect: rubelet does not have tracing yet",
             "featureGates.PodsAPI: no effect: rubelet does not have this feature yet",
         ]
@@ -200,13 +201,8 @@ fn values_other_than_the_default_are_named() {
     );
     check(
         &["--runtime-cgroups=/x", "--housekeeping-interval=1m"],
-        Some("systemCgroups: /x\ncgroupRoot: /\ntracing: {samplingRatePerMillion: 3}\n"),
-        &[
-            "--runtime-cgroups",
-            "--housekeeping-interval",
-            "systemCgroups",
-            "tracing",
-        ],
+        Some("systemCgroups: /x\nkubeletCgroups: /y\ncgroupRoot: /\ntracing: {samplingRatePerMillion: 3}\n"),
+        &["tracing"],
     );
     check(
         &[],

@@ -4,6 +4,7 @@
 //! waits for one thread once. It decides no name and no value.
 
 mod layout;
+mod processes;
 mod removal;
 mod systemd;
 mod tree;
@@ -15,14 +16,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
-use rubelet_ports::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter};
+use rubelet_ports::{
+    CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, OwnProcess, ProcessCgroupReader,
+    ProcessCgroupWriter,
+};
 
 use crate::blocking::{BlockingPool, PoolError, PoolLimits};
 pub use layout::{Layout, LayoutError};
+pub use processes::own_cgroup;
 pub use systemd::{Systemd, SystemdError};
 
 /// The kernel answers in milliseconds; under load it may take a second.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
+const PROC: &str = "/proc";
 
 /// The machine's cgroups.
 #[derive(Clone)]
@@ -186,5 +192,36 @@ impl CgroupWriter for HostCgroups {
             return self.run(&path, removal::remove).await;
         }
         removed
+    }
+}
+
+#[async_trait]
+impl ProcessCgroupReader for HostCgroups {
+    async fn own_process(&self) -> Result<OwnProcess, CgroupError> {
+        self.run("/", |_, path| {
+            processes::own_process(Path::new(PROC))
+                .map_err(|error| unreadable(path, "find the cgroup of this process", &error))
+        })
+        .await
+    }
+
+    async fn processes_in_root(&self) -> Result<Vec<u32>, CgroupError> {
+        self.run("/", |layout, path| {
+            processes::in_root(layout, Path::new(PROC))
+                .map_err(|error| unreadable(path, "list the processes in the root cgroup", &error))
+        })
+        .await
+    }
+}
+
+fn unreadable(path: &str, what: &str, error: &std::io::Error) -> CgroupError {
+    CgroupError::new(path, CgroupErrorKind::Other, format!("{what}: {error}"))
+}
+
+#[async_trait]
+impl ProcessCgroupWriter for HostCgroups {
+    async fn move_processes(&self, path: &str, processes: Vec<u32>) -> Result<(), CgroupError> {
+        let call = move |layout: &Layout, path: &str| processes::move_into(layout, path, &processes);
+        self.run(path, call).await
     }
 }

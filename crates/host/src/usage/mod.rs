@@ -19,7 +19,7 @@ use rubelet_ports::{Clock, MachineReading, Moment, SignalError, UsageQuestion, U
 use rubelet_usage::{MachineMemory, boot_time};
 
 use crate::blocking::{BlockingPool, PoolLimits};
-use crate::cgroups::Layout;
+use crate::cgroups::{Layout, own_cgroup};
 use row::{Gone, Row, Trees};
 
 /// For all rows of a question together.
@@ -108,6 +108,11 @@ impl UsageReader for HostUsage {
         answer.unwrap_or_else(|error| Err(SignalError::new("/proc", error.to_string())))
     }
 
+    async fn own_cgroup(&self) -> Option<Arc<str>> {
+        // A file of the process itself, which no other process can delay.
+        own_cgroup().map(Arc::from)
+    }
+
     fn close(&self) {
         self.shared.open().clear();
     }
@@ -158,34 +163,6 @@ impl Shared {
         self.open().insert(Arc::clone(path), opened);
         Some(row)
     }
-}
-
-/// The cgroup that this process is in; `None` where the trees that count do not agree.
-#[must_use]
-pub fn own_cgroup() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    own_cgroup_of(&text)
-}
-
-/// A line is `<number>:<controllers>:<path>`; version 2 has one line, without controllers.
-fn own_cgroup_of(text: &str) -> Option<String> {
-    let lines: Vec<(&str, &str)> = text
-        .lines()
-        .filter_map(|line| line.split_once(':')?.1.split_once(':'))
-        .collect();
-    let of = |controller: &str| {
-        let has = |controllers: &str| controllers.split(',').any(|one| one == controller);
-        lines
-            .iter()
-            .find(|(controllers, _)| has(controllers))
-            .map(|(_, path)| *path)
-    };
-    let path = match (of("cpuacct"), of("memory")) {
-        (Some(cpu), Some(memory)) => Some(cpu).filter(|cpu| *cpu == memory),
-        (None, None) => of(""),
-        (Some(_), None) | (None, Some(_)) => None,
-    };
-    path.map(str::to_owned)
 }
 
 fn machine_below(root: &Path) -> Result<MachineReading, SignalError> {

@@ -360,18 +360,3 @@ async fn answers_are_in_the_order_of_many_questions() {
         assert_eq!(nanos, expected, "{number}");
     }
 }
-
-#[test]
-fn a_process_is_in_one_cgroup_where_the_trees_agree() {
-    let check = |text: &str, expected: Option<&str>| {
-        assert_eq!(own_cgroup_of(text).as_deref(), expected, "{text:?}");
-    };
-    check(
-        "0::/system.slice/kubelet.service\n",
-        Some("/system.slice/kubelet.service"),
-    );
-    let v1 = "12:memory:/kubelet\n5:cpu,cpuacct:/kubelet\n1:name=systemd:/other\n0::/\n";
-    check(v1, Some("/kubelet"));
-    check(&v1.replace("cpuacct:/kubelet", "cpuacct:/"), None);
-    check("", None);
-}

@@ -1,6 +1,7 @@
 //! Statistics of real pods: what metrics-server and dashboards read.
 
 use anyhow::{Context, Result, ensure};
+use rubelet_testbed::cgroup_tree::CgroupTree;
 use rubelet_testbed::containerd::Flavour;
 use rubelet_testbed::in_scope;
 use rubelet_testbed::metrics_text::MetricsText;
@@ -214,4 +215,75 @@ fn a_pod_shows_what_it_uses_until_it_is_gone() {
             Ok(())
         })
     });
+}
+
+/// Of the node's own programs, as the summary shows it.
+fn system_container(node: &Node, name: &str) -> Result<Value> {
+    let summary = summary(node, "")?;
+    let all = summary["node"]["systemContainers"].as_array();
+    let found = all.and_then(|all| all.iter().find(|one| one["name"] == name));
+    found
+        .cloned()
+        .with_context(|| format!("no {name} among {}", summary["node"]["systemContainers"]))
+}
+
+#[test]
+fn rubelet_runs_in_its_own_cgroup_and_shows_it_beside_the_runtimes() {
+    in_scope("system-cgroups", async |scope| {
+        let tree = CgroupTree::at(scope.cgroup_root());
+        let (own, runtime) = (
+            format!("{}/own/kubelet", scope.cgroup_root()),
+            format!("{}/runtime", scope.cgroup_root()),
+        );
+        let kubelet = Kubelet::Rubelet(env!("CARGO_BIN_EXE_rubelet").into());
+        let mut options = Options::new(kubelet).with("kubeletCgroups", json!(own));
+        // A name without its first slash is a path from the root too.
+        let name = runtime.trim_start_matches('/');
+        options.arguments.push(format!("--runtime-cgroups={name}"));
+        let mut bed = Bed::start(scope, Flavour::Debian, options).await?;
+        let pid = bed.node.pid().context("it does not run")?;
+        wait_for("it is in its cgroup", DEADLINE, || is_in(pid, &own))?;
+        let shown = system_container(&bed.node, "kubelet")?;
+        positive(&shown, "/memory/workingSetBytes")?;
+        positive(&shown, "/cpu/usageCoreNanoSeconds")?;
+        ensure!(
+            shown.get("rootfs").is_none() && shown.get("logs").is_none(),
+            "{shown}"
+        );
+        ensure!(
+            system_container(&bed.node, "runtime").is_err(),
+            "there is none yet"
+        );
+        // What is in the runtime's cgroup is the administrator's concern.
+        tree.make_below("/runtime")?;
+        wait_for("the runtime's cgroup is shown", DEADLINE, || {
+            system_container(&bed.node, "runtime").map(|_| ())
+        })?;
+        let row = [("id", own.as_str())];
+        let page = containers(&bed.node)?;
+        ensure!(
+            page.sum("container_last_seen", &row).is_some(),
+            "no row for {own}"
+        );
+        ensure!(
+            bed.node.log_lines(&["kubeletCgroups", "no effect"])?.is_empty(),
+            "a warning"
+        );
+        // The root cannot be the cgroup of what runs in it: no process was moved.
+        bed.node.terminate()?;
+        bed.node.reconfigure("systemCgroups", json!("/"))?;
+        bed.node.launch()?;
+        bed.node
+            .wait_for_log(&["systemCgroups", "is the root cgroup"])
+            .await?;
+        Ok(())
+    });
+}
+
+/// Whether a process is in a cgroup, in every hierarchy.
+fn is_in(pid: u32, cgroup: &str) -> Result<()> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    let is_there = |line: &str| line.ends_with(&format!(":{cgroup}"));
+    ensure!(text.lines().all(is_there), "{text}");
+    Ok(())
 }

@@ -70,6 +70,8 @@ pub(crate) struct ContainerLooks {
     pub(crate) places: CgroupPlaces,
     /// The cgroups of QoS classes and of the node's own programs.
     pub(crate) node_cgroups: Vec<Arc<str>>,
+    /// Also the cgroup that rubelet is in, wherever that is.
+    pub(crate) shows_own_cgroup: bool,
     pub(crate) names: Arc<MachineNames>,
     // A std mutex: it is held for steps in memory, never across an await.
     pub(crate) known: Mutex<Known>,
@@ -94,10 +96,11 @@ impl ContainerLooks {
         let images = self.images(listed.as_deref(), is_fresh).await;
         let has_failed = listed.is_none();
         let listed = listed.unwrap_or_default();
+        let node_cgroups = self.node_cgroups().await;
         let asked = {
             let known = self.known();
             let place = |subject: &Subject| known.places.get(subject).cloned();
-            questions(&listed, &self.node_cgroups, &self.places, &images, place)
+            questions(&listed, &node_cgroups, &self.places, &images, place)
         };
         let wanted = asked.iter().map(|asked| asked.question.clone()).collect();
         let root_path: Arc<str> = Arc::from(ROOT);
@@ -144,6 +147,16 @@ impl ContainerLooks {
             devices: devices.unwrap_or_default(),
             has_failed,
         }
+    }
+
+    async fn node_cgroups(&self) -> Vec<Arc<str>> {
+        let mut paths = self.node_cgroups.clone();
+        if self.shows_own_cgroup {
+            let own = self.usage.own_cgroup().await;
+            // The root has its row in any case.
+            paths.extend(own.filter(|own| **own != *ROOT && !self.node_cgroups.contains(own)));
+        }
+        paths
     }
 
     /// What runs, and whether the runtime has said so just now.

@@ -62,11 +62,18 @@ impl Node {
                 runtime_name: "containerd".to_owned(),
                 are_per_qos: true,
             },
-            system_cgroups: vec![SystemCgroup {
-                name: "pods",
-                path: "/kubepods".to_owned(),
-                started_at: None,
-            }],
+            system_cgroups: vec![
+                SystemCgroup {
+                    name: "kubelet",
+                    path: None,
+                    started_at: Some(START),
+                },
+                SystemCgroup {
+                    name: "pods",
+                    path: Some("/kubepods".to_owned()),
+                    started_at: None,
+                },
+            ],
             storage: StoragePlaces {
                 root_dir: "/root".into(),
                 pod_logs_dir: "/logs".into(),

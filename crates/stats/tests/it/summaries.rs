@@ -248,6 +248,36 @@ async fn use_is_measured_between_two_looks() {
 }
 
 #[tokio::test]
+async fn the_kubelet_is_shown_where_it_runs() {
+    let node = full_node();
+    node.usage.set("/login", figures(1_000_000_000, 700));
+    node.usage.set("/kubelet", figures(2_000_000_000, 900));
+    let kubelet = async || {
+        let found = summary(&node, SummaryExtent::CpuAndMemory).await;
+        let system = found["node"]["systemContainers"].as_array().unwrap().clone();
+        let shown = system.into_iter().find(|one| one["name"] == "kubelet")?;
+        Some((shown["startTime"].clone(), shown["memory"]["usageBytes"].as_u64()))
+    };
+    assert_eq!(kubelet().await, None, "the hierarchies do not agree");
+    for (cgroup, bytes) in [("/login", 700), ("/kubelet", 900), ("/kubepods", 4000)] {
+        node.advance(2);
+        node.usage.set_own_cgroup(Some(cgroup));
+        let shown = (json!(AT), Some(bytes));
+        assert_eq!(
+            kubelet().await,
+            Some(shown),
+            "its start is that of the process: {cgroup}"
+        );
+    }
+    // Sharing the cgroup of the pods takes nothing from them.
+    let found = summary(&node, SummaryExtent::CpuAndMemory).await;
+    assert_eq!(found["node"]["systemContainers"][1]["name"], "pods");
+    node.advance(2);
+    node.usage.set_own_cgroup(Some("/gone"));
+    assert_eq!(kubelet().await, None);
+}
+
+#[tokio::test]
 async fn a_pod_without_a_cgroup_is_the_sum_of_its_containers() {
     let node = full_node();
     node.usage.remove(&pod_cgroup("web"));
