@@ -15,7 +15,7 @@ use rubelet_testbed::wait::wait_until;
 use rubelet_wire::cri::v1;
 use serde_json::{Value, json};
 
-use crate::{app_armor, cgroups_v2};
+use crate::{app_armor, cgroups_v2, statistics_v2};
 
 const PODS: usize = 10;
 /// Code runs about fifteen times slower there.
@@ -140,7 +140,7 @@ fn power_cuts_and_moved_clocks() {
             }],
             swap_mib: 64,
             forward_ports: vec![cgroups_v2::READ_ONLY_PORT],
-            kernel_args: vec![cgroups_v2::HUGE_PAGES.into()],
+            kernel_args: vec![cgroups_v2::HUGE_PAGES.into(), statistics_v2::STALLS.into()],
             ..Options::default()
         };
         let lap = Instant::now();
@@ -159,6 +159,7 @@ async fn days(guest: &mut Guest) -> Result<()> {
     guest.lap("ten pods run");
     cgroups_v2::check(&guest.node, &guest.view, "systemd").await?;
     guest.lap("their slices are as they should be");
+    check_statistics(guest, "systemd", PODS).await?;
     orphans_and_an_eater(guest).await?;
     confined_containers(guest).await?;
 
@@ -193,6 +194,18 @@ async fn days(guest: &mut Guest) -> Result<()> {
         .context("with the clock back")?;
     guest.lap("the clock went back");
     change_driver(guest).await
+}
+
+/// A pod with work and memory comes beside the others, is measured, and goes.
+async fn check_statistics(guest: &mut Guest, driver: &str, others: usize) -> Result<()> {
+    let measured = path(statistics_v2::MEASURED);
+    let manifest = statistics_v2::manifest().to_string();
+    guest.node.succeed(&writing(&[(measured.clone(), manifest)]))?;
+    statistics_v2::check(&guest.node, &guest.view, driver).await?;
+    guest.node.succeed(&format!("rm {measured}"))?;
+    guest.wait_until_running(others).await?;
+    guest.lap("statistics are as the kernel's");
+    Ok(())
 }
 
 /// A killed kubelet's orphans go, and so does a container that eats its memory; nothing else does.
@@ -246,6 +259,7 @@ async fn change_driver(guest: &mut Guest) -> Result<()> {
     ))?;
     guest.wait_until_running(2).await?;
     cgroups_v2::check(&guest.node, &guest.view, "cgroupfs").await?;
+    check_statistics(guest, "cgroupfs", 2).await?;
     remove_all(guest, "cgroupfs").await?;
     guest.lap("the other cgroup driver");
     Ok(())
