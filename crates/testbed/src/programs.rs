@@ -28,6 +28,11 @@ pub enum Program {
     Kubelet,
     /// With the plugins that kubeadm configures, and no others.
     CoreDns,
+    MetricsServer,
+    /// Without the plugins that find targets in clouds.
+    Prometheus,
+    /// The same.
+    Promtool,
     Agnhost,
     Ginkgo,
     /// Upstream's node e2e suite.
@@ -47,16 +52,19 @@ enum Kind {
     OwnMain,
     /// Links libseccomp, statically, so that the program runs in the virtual node too.
     Seccomp,
+    /// Of Prometheus' module: the clouds' libraries would cost minutes to build, and no test needs them.
+    WithoutClouds,
     TestBinary,
 }
 
 pub(crate) const KUBERNETES: &str = "k8s.io/kubernetes";
 const CONTAINERD: &str = "github.com/containerd/containerd/v2";
 pub(crate) const COREDNS: &str = "github.com/coredns/coredns";
+const PROMETHEUS: &str = "github.com/prometheus/prometheus";
 
 impl Program {
     /// Every program, in the order in which a cold machine needs them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Containerd,
         Self::ContainerdShim,
         Self::Ctr,
@@ -73,6 +81,9 @@ impl Program {
         Self::Kubeadm,
         Self::KubeProxy,
         Self::CoreDns,
+        Self::MetricsServer,
+        Self::Prometheus,
+        Self::Promtool,
     ];
 
     fn recipe(self) -> Recipe {
@@ -97,6 +108,14 @@ impl Program {
             Self::KubeScheduler => ("kube-scheduler", KUBERNETES, "/cmd/kube-scheduler", Kind::Static),
             Self::KubeProxy => ("kube-proxy", KUBERNETES, "/cmd/kube-proxy", Kind::Static),
             Self::CoreDns => ("coredns", COREDNS, "", Kind::OwnMain),
+            Self::MetricsServer => (
+                "metrics-server",
+                "sigs.k8s.io/metrics-server",
+                "/cmd/metrics-server",
+                Kind::Static,
+            ),
+            Self::Prometheus => ("prometheus", PROMETHEUS, "/cmd/prometheus", Kind::WithoutClouds),
+            Self::Promtool => ("promtool", PROMETHEUS, "/cmd/promtool", Kind::WithoutClouds),
             Self::Kubectl => ("kubectl", KUBERNETES, "/cmd/kubectl", Kind::Static),
             Self::Kubeadm => ("kubeadm", KUBERNETES, "/cmd/kubeadm", Kind::Static),
             Self::Kubelet => ("kubelet", KUBERNETES, "/cmd/kubelet", Kind::Static),
@@ -131,7 +150,17 @@ impl Program {
 
 /// The last telling part of a module's path: `go.etcd.io/etcd/server/v3` is `etcd`.
 fn family(module: &str) -> &str {
-    ["kubernetes", "containerd", "runc", "etcd", "ginkgo", "coredns"]
+    let families = [
+        "kubernetes",
+        "containerd",
+        "runc",
+        "etcd",
+        "ginkgo",
+        "coredns",
+        "metrics-server",
+        "prometheus",
+    ];
+    families
         .into_iter()
         .find(|name| module.split('/').any(|part| part == *name))
         .unwrap_or("other")
@@ -169,13 +198,16 @@ fn build(recipe: &Recipe, version: &str, out: &Path) -> Result<()> {
             .fold("-s -w".to_owned(), |all, stamp| all + &stamp);
     }
     let mut arguments: Vec<&str> = match recipe.kind {
-        Kind::Static | Kind::OwnMain | Kind::Seccomp => vec!["build"],
+        Kind::Static | Kind::OwnMain | Kind::Seccomp | Kind::WithoutClouds => vec!["build"],
         Kind::TestBinary => vec!["test", "-c"],
     };
     arguments.extend(["-mod=mod", "-trimpath"]);
     if matches!(recipe.kind, Kind::Seccomp) {
         stamps.push_str(" -extldflags -static");
         arguments.extend(["-tags", "seccomp netgo osusergo"]);
+    }
+    if matches!(recipe.kind, Kind::WithoutClouds) {
+        arguments.extend(["-tags", "remove_all_sd"]);
     }
     let cgo = if matches!(recipe.kind, Kind::Seccomp) {
         "1"
@@ -184,7 +216,9 @@ fn build(recipe: &Recipe, version: &str, out: &Path) -> Result<()> {
     };
     let package = match recipe.kind {
         Kind::OwnMain => format!("./{}", recipe.name),
-        Kind::Static | Kind::Seccomp | Kind::TestBinary => format!("{}{}", recipe.module, recipe.package),
+        Kind::Static | Kind::Seccomp | Kind::TestBinary | Kind::WithoutClouds => {
+            format!("{}{}", recipe.module, recipe.package)
+        }
     };
     go(Command::new("go")
         .env("CGO_ENABLED", cgo)

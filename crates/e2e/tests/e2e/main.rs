@@ -41,6 +41,7 @@ mod images_containerd2;
 mod kill_nine;
 mod kubeadm;
 mod log_rotation_containerd2;
+mod metrics_server;
 mod oracle_admission;
 mod oracle_api_objects;
 mod oracle_config;

@@ -26,6 +26,9 @@ const SERVICE_CIDR: &str = "10.96.0.0/16";
 /// The first address of the service range, under which pods see the API server.
 const SERVICE_ADDRESS: &str = "10.96.0.1";
 
+/// As whom the API server passes requests on to the servers that extend it.
+const FRONT_PROXY: &str = "front-proxy-client";
+
 /// The API server of one control plane; the process comes and goes, port and keys stay.
 pub(super) struct ApiServer {
     program: PathBuf,
@@ -72,6 +75,7 @@ impl ApiServer {
             .client("kube-apiserver-kubelet-client", &["system:masters"])?
             .write(&pki, "apiserver-kubelet-client")?;
         let service_account = write_service_account_keys(&pki)?;
+        let front_proxy = authority.client(FRONT_PROXY, &[])?.write(&pki, FRONT_PROXY)?;
 
         let flags = listening_flags(port)
             .path("tls-cert-file", &serving.certificate)
@@ -84,6 +88,9 @@ impl ApiServer {
             .path("kubelet-certificate-authority", &ca)
             .path("kubelet-client-certificate", &kubelet_client.certificate)
             .path("kubelet-client-key", &kubelet_client.key)
+            .path("requestheader-client-ca-file", &ca)
+            .path("proxy-client-cert-file", &front_proxy.certificate)
+            .path("proxy-client-key-file", &front_proxy.key)
             .path("service-account-key-file", &service_account.certificate)
             .path("service-account-signing-key-file", &service_account.key);
         let flags = behaviour_flags(flags).extend(&options.apiserver_flags);
@@ -170,6 +177,10 @@ fn behaviour_flags(flags: Flags) -> Flags {
             "service-account-issuer",
             "https://kubernetes.default.svc.cluster.local",
         )
+        .set("requestheader-allowed-names", FRONT_PROXY)
+        .set("requestheader-username-headers", "X-Remote-User")
+        .set("requestheader-group-headers", "X-Remote-Group")
+        .set("requestheader-extra-headers-prefix", "X-Remote-Extra-")
         .set("kubelet-preferred-address-types", "InternalIP,Hostname")
         .set("allow-privileged", true)
         // Cost without use on a machine that lives for one test.

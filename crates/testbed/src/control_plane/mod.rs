@@ -23,6 +23,7 @@ mod controllers;
 mod entrance;
 mod etcd;
 mod kubeconfig;
+mod metrics_server;
 mod pki;
 mod place;
 mod token_relay;
@@ -38,6 +39,7 @@ use anyhow::{Context, Result};
 use kube::Client;
 
 pub use self::controllers::{DEFAULT_CONTROLLERS, NODE_LIFECYCLE, POD_GARBAGE_COLLECTOR, TAINT_EVICTION};
+pub use self::metrics_server::MetricsServer;
 pub use self::pki::CredentialFiles;
 
 use self::apiserver::{ApiServer, SharedFiles};
@@ -265,6 +267,24 @@ impl ControlPlane {
             &self.place.pki(),
             &self.file_name(&format!("kubelet-{node_name}")),
         )
+    }
+
+    /// The files of a client that proves who it is with a certificate, for programs that read no kubeconfig.
+    pub fn client_files(&self, user: &str) -> Result<CredentialFiles> {
+        let name = self.file_name(user);
+        self.authority.client(user, &[])?.write(&self.place.pki(), &name)
+    }
+
+    /// Lets a user read statistics of nodes, which is what programs that scrape kubelets need.
+    pub async fn allow_metrics(&self, user: &str) -> Result<()> {
+        metrics_server::allow_metrics(&self.admin, user).await
+    }
+
+    /// Starts metrics-server and waits until the API server passes requests for its API on.
+    pub async fn start_metrics_server(&self, scope: &Scope) -> Result<MetricsServer> {
+        let kubeconfig = self.kubeconfig_for(metrics_server::USER, &[])?;
+        let parts = (&self.place, &self.authority);
+        MetricsServer::start(scope, parts, &self.files.ca, (&self.admin, &kubeconfig)).await
     }
 
     /// Runs kubectl as the administrator and returns what it said, whether it succeeded or not.
