@@ -1,4 +1,4 @@
-//! QoS classes, effective requests and limits, the cgroup values of pods and containers, admission, and node pressure.
+//! QoS classes, effective requests and limits, the cgroup values of pods and containers, admission, node pressure, and eviction.
 //!
 //! Owns the arithmetic from a pod's resources to the values for the kernel and the runtime. `PodDemand::read` parses the
 //! pod's quantities once; everything after that cannot fail. It must not look at the machine: facts about
@@ -15,6 +15,7 @@ pub mod cgroup_name;
 pub mod container;
 pub mod cpu;
 pub mod demand;
+pub mod eviction;
 pub mod huge_pages;
 pub mod memory_qos;
 pub mod node_cgroup;

@@ -64,7 +64,7 @@ impl Rank {
 
 /// Requests as preemption counts them: of the pod as a whole where it has any, whatever the gate's value, and overhead
 /// only on top of something.
-fn freed(demand: &PodDemand, rules: &Rules) -> Amounts {
+pub(crate) fn freed(demand: &PodDemand, rules: &Rules) -> Amounts {
     let with_pod_level = Rules {
         pod_level_resources: true,
         ..rules.clone()

@@ -15,6 +15,7 @@
 //! could not be read changes nothing: its thresholds stay as they are.
 
 pub mod observation;
+pub mod pace;
 pub mod signal;
 pub mod threshold;
 
@@ -25,6 +26,7 @@ use std::time::Duration;
 use rubelet_model::{Pressure, Quantity};
 
 pub use observation::{Observation, Readings};
+pub use pace::Pace;
 pub use signal::{Condition, Signal};
 pub use threshold::{
     DiskLayout, PressureSettings, Threshold, ThresholdError, ThresholdKey, ThresholdTexts, ThresholdValue,
@@ -47,6 +49,10 @@ pub struct Findings {
     pub pressure: Pressure,
     /// Thresholds that something has to be done about, and had not before; memory first.
     pub crossed: Vec<Crossing>,
+    /// All thresholds that something has to be done about and whose signal was read, in the order in which shortages are handled.
+    pub due: Vec<Crossing>,
+    /// Where images and containers are, as far as it was ever read.
+    pub layout: DiskLayout,
     /// Thresholds that nothing has to be done about any more.
     pub left: Vec<ThresholdKey>,
 }
@@ -55,6 +61,8 @@ pub struct Findings {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Crossing {
     pub key: ThresholdKey,
+    /// A soft threshold without a grace period is hard.
+    pub is_hard: bool,
     pub threshold: ThresholdValue,
     pub available: Quantity,
     pub capacity: Quantity,
@@ -115,14 +123,31 @@ pub fn step(
         if was_due || is_over && observation.is_some() {
             next.due.insert(key);
         }
-        if let Some(observation) = observation.filter(|_| is_over && !was_due) {
-            findings.crossed.push(crossing(threshold, *observation));
+        if let Some(observation) = observation.filter(|_| is_over || was_due) {
+            let crossing = crossing(threshold, *observation);
+            if !was_due {
+                findings.crossed.push(crossing.clone());
+            }
+            findings.due.push(crossing);
         }
     }
     findings.crossed = told_once(findings.crossed);
+    findings.due.sort_by_key(|crossing| crossing.key);
+    findings.layout = layout;
     findings.left = state.due.difference(&next.due).copied().collect();
     findings.pressure = held(settings, &next, now);
     (next, findings)
+}
+
+/// Whether any threshold is crossed, soft ones without their grace period, each with its minimum reclaim: what upstream asks after it
+/// has removed images and containers, before it evicts a pod.
+pub fn is_any_crossed(settings: &PressureSettings, layout: DiskLayout, readings: &Readings) -> bool {
+    let layout = readings.layout().unwrap_or(layout);
+    let observations = readings.observations(settings.huge_page_bytes);
+    settings.with_containers(layout).iter().any(|threshold| {
+        let observation = observations.get(&threshold.signal);
+        observation.is_some_and(|observation| is_met(threshold, *observation, true))
+    })
 }
 
 /// Whether less is available than the threshold; a due threshold is met until the minimum reclaim is available as well.
@@ -138,6 +163,7 @@ fn is_met(threshold: &Threshold, observation: Observation, is_due: bool) -> bool
 fn crossing(threshold: &Threshold, observation: Observation) -> Crossing {
     Crossing {
         key: threshold.key(),
+        is_hard: threshold.grace.unwrap_or_default().is_zero(),
         threshold: threshold.value.clone(),
         available: Quantity::new(observation.available, threshold.signal.format()),
         capacity: Quantity::new(observation.capacity, threshold.signal.format()),

@@ -36,10 +36,12 @@ impl Readings {
     pub fn layout(&self) -> Option<DiskLayout> {
         let (node, images) = (self.node_filesystem?.device, self.image_filesystem?.device);
         let containers = self.container_filesystem.map_or(images, |one| one.device);
-        Some(if images != node && images == containers {
-            DiskLayout::ContainersOnImageFs
-        } else {
+        Some(if images != containers {
             DiskLayout::ContainersOnNodeFs
+        } else if images == node {
+            DiskLayout::OneFilesystem
+        } else {
+            DiskLayout::ContainersOnImageFs
         })
     }
 

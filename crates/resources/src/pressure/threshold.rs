@@ -79,11 +79,13 @@ pub struct ThresholdKey {
 /// Where images and containers are, seen from the node's own filesystem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskLayout {
-    /// Containers write where the kubelet does, wherever the images are.
+    /// Images and containers are on the filesystem of the kubelet.
     #[default]
-    ContainersOnNodeFs,
+    OneFilesystem,
     /// Images and containers have a filesystem of their own.
     ContainersOnImageFs,
+    /// Images are apart from containers, which count as written where the kubelet writes.
+    ContainersOnNodeFs,
 }
 
 /// What is wrong with a threshold.
@@ -151,7 +153,9 @@ impl PressureSettings {
     /// All thresholds, where disks are laid out like this.
     pub fn with_containers(&self, layout: DiskLayout) -> Vec<Threshold> {
         let (bytes, inodes) = match layout {
-            DiskLayout::ContainersOnNodeFs => (Signal::NodeFsAvailable, Signal::NodeFsInodesFree),
+            DiskLayout::OneFilesystem | DiskLayout::ContainersOnNodeFs => {
+                (Signal::NodeFsAvailable, Signal::NodeFsInodesFree)
+            }
             DiskLayout::ContainersOnImageFs => (Signal::ImageFsAvailable, Signal::ImageFsInodesFree),
         };
         let derived = self.thresholds.iter().filter_map(|threshold| {

@@ -5,6 +5,7 @@ mod admission;
 mod allocatable;
 mod cgroups;
 mod containers;
+mod eviction;
 mod ledger;
 mod node_cgroups;
 mod node_view;

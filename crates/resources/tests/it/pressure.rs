@@ -9,7 +9,8 @@ use rubelet_config::kubelet_configuration::KubeletConfiguration;
 use rubelet_model::Pressure;
 use rubelet_model::signals::{FilesystemReading, MemoryReading, ProcessReading};
 use rubelet_resources::pressure::{
-    DiskLayout, Findings, PressureSettings, PressureState, Readings, Signal, Threshold, ThresholdTexts, step,
+    DiskLayout, Findings, Pace, PressureSettings, PressureState, Readings, Signal, Threshold, ThresholdTexts,
+    is_any_crossed, step,
 };
 
 const MIB: u64 = 1 << 20;
@@ -136,7 +137,7 @@ fn settings_decide_what_follows() {
         settings.thresholds[3].minimum_reclaim
     );
     assert_eq!(settings.overridden, [Signal::ContainerFsAvailable]);
-    let on_node = settings.with_containers(DiskLayout::ContainersOnNodeFs);
+    let on_node = settings.with_containers(DiskLayout::OneFilesystem);
     assert_eq!(signals(&on_node)[4..], ["containerfs.available"]);
     assert_eq!(on_node[4].value, settings.thresholds[1].value);
     let on_images = settings.with_containers(DiskLayout::ContainersOnImageFs);
@@ -440,4 +441,119 @@ proptest! {
             prop_assert!(!findings.pressure.disk && !findings.pressure.pid);
         }
     }
+}
+
+#[test]
+fn what_is_due_stays_due_until_it_is_left() {
+    let hard = [("memory.available", "100Mi"), ("nodefs.available", "10%")];
+    let thresholds = read(&hard, &[], &[], &[("memory.available", "50Mi")]).expect("good");
+    let mut course = Course::new(thresholds);
+    let due = |findings: &Findings| -> Vec<String> {
+        let due = findings.due.iter();
+        due.map(|one| format!("{} {}", one.key.signal, one.available.canonical()))
+            .collect()
+    };
+    let low = |memory_bytes: u64, disk_bytes: u64| Readings {
+        node_filesystem: Some(disk(1, disk_bytes, 900)),
+        image_filesystem: Some(disk(1, disk_bytes, 900)),
+        ..memory(memory_bytes)
+    };
+    assert_eq!(due(&course.step(0, &low(GIB, 50 * GIB))), [""; 0]);
+    let both = course.step(10, &low(90 * MIB, 5 * GIB));
+    let signals = [
+        "memory.available 90Mi",
+        "nodefs.available 5Gi",
+        "containerfs.available 5Gi",
+    ];
+    assert_eq!(due(&both), signals);
+    assert!(both.due.iter().all(|one| one.is_hard));
+    assert_eq!(both.layout, DiskLayout::OneFilesystem);
+    // Above the threshold, and below what has to be there with its minimum reclaim.
+    let still = course.step(20, &low(120 * MIB, 50 * GIB));
+    assert_eq!(due(&still), ["memory.available 120Mi"]);
+    // What was not read is not due now, and stays as it is.
+    assert_eq!(due(&course.step(30, &Readings::default())), [""; 0]);
+    assert_eq!(
+        due(&course.step(40, &low(120 * MIB, 50 * GIB))),
+        ["memory.available 120Mi"]
+    );
+    assert_eq!(due(&course.step(50, &low(GIB, 50 * GIB))), [""; 0]);
+}
+
+#[test]
+fn a_soft_threshold_without_a_grace_period_is_hard() {
+    let soft = [("memory.available", "1Gi")];
+    let is_hard = |grace: &str| {
+        let thresholds = read(&[], &soft, &[("memory.available", grace)], &[]).expect("good");
+        let mut course = Course::new(thresholds);
+        course.step(0, &memory(MIB));
+        course.step(100, &memory(MIB)).due[0].is_hard
+    };
+    assert!(is_hard("0s"));
+    assert!(!is_hard("1m"));
+}
+
+#[test]
+fn after_a_reclaim_every_threshold_counts_with_its_minimum() {
+    let check = |grace: &str, available: u64, expected: bool| {
+        let thresholds = read(
+            &[("pid.available", "10%")],
+            &[("memory.available", "100Mi")],
+            &[("memory.available", grace)],
+            &[("memory.available", "50Mi")],
+        );
+        let settings = PressureSettings {
+            thresholds: thresholds.expect("good"),
+            ..PressureSettings::default()
+        };
+        let found = is_any_crossed(&settings, DiskLayout::default(), &memory(available));
+        assert_eq!(found, expected, "{grace} {available}");
+    };
+    check("10m", 149 * MIB, true);
+    check("10m", 150 * MIB, false);
+    check("0s", 10 * MIB, true);
+}
+
+#[test]
+fn signals_are_read_more_often_near_a_threshold() {
+    let hard = [("memory.available", "100Mi"), ("nodefs.available", "10%")];
+    let settings = PressureSettings {
+        thresholds: read(&hard, &[], &[], &[]).expect("good"),
+        ..PressureSettings::default()
+    };
+    let layout = DiskLayout::default();
+    let pace = |pace: Pace, available: u64, seconds: u64| {
+        pace.next(
+            &settings,
+            layout,
+            &memory(available),
+            Duration::from_secs(seconds),
+        )
+    };
+    let millis = |pause: Duration| pause.as_millis();
+    let (calm, pause) = pace(Pace::default(), 4 * GIB, 0);
+    assert_eq!(millis(pause), 8_380, "before 500 MB/s could fill it");
+    let (_, pause) = pace(calm.clone(), 4 * GIB, 10);
+    assert_eq!(millis(pause), 8_380);
+    // Three gigabytes in a second: the rest is used up at twice this rate.
+    let (_, pause) = pace(calm, GIB, 1);
+    assert_eq!(millis(pause), 250);
+    let (_, pause) = pace(Pace::default(), 600 * MIB, 0);
+    assert_eq!(millis(pause), 1_048);
+    let (_, pause) = pace(Pace::default(), 101 * MIB, 0);
+    assert_eq!(millis(pause), 250, "the shortest");
+    let (_, pause) = pace(Pace::default(), 50 * MIB, 0);
+    assert_eq!(
+        millis(pause),
+        10_000,
+        "it is crossed, and something is done about it"
+    );
+    let (_, pause) = Pace::default().next(&settings, layout, &Readings::default(), Duration::ZERO);
+    assert_eq!(millis(pause), 10_000, "nothing is known");
+    let soft = PressureSettings {
+        thresholds: read(&[], &hard[..1], &[("memory.available", "4s")], &[]).expect("good"),
+        ..PressureSettings::default()
+    };
+    let (_, pause) = Pace::default().next(&soft, layout, &memory(50 * MIB), Duration::ZERO);
+    assert_eq!(millis(pause), 4_000, "the end of its grace period");
 }
