@@ -40,6 +40,8 @@ struct Entry {
     name: String,
     resource_version: Option<String>,
     field_path: Option<String>,
+    /// Of the newest occurrence.
+    annotations: BTreeMap<String, String>,
     count: i32,
     first_at: Timestamp,
     last_at: Timestamp,
@@ -115,7 +117,7 @@ impl EventLog {
     }
 
     /// Notes an event, and tells how often it was seen if that is to be logged.
-    fn note(&self, key: &Arc<EventKey>, pod: &Pod) -> Option<i32> {
+    fn note(&self, key: &Arc<EventKey>, pod: &Pod, annotations: BTreeMap<String, String>) -> Option<i32> {
         let (now, moment) = (self.clock.now(), self.clock.moment());
         let mut memory = self.memory();
         let Some(mut entry) = memory.take(key) else {
@@ -125,6 +127,7 @@ impl EventLog {
                 resource_version: pod.metadata.resource_version.clone(),
                 field_path: key.container.as_deref().map(|name| field_path(pod, name)),
                 key: Arc::clone(key),
+                annotations,
                 count: 1,
                 first_at: now,
                 last_at: now,
@@ -134,6 +137,7 @@ impl EventLog {
             return Some(1);
         };
         entry.count = entry.count.saturating_add(1);
+        entry.annotations = annotations;
         entry.last_at = now;
         let is_due = moment.since(entry.logged_at) >= entry.log_gap;
         if is_due {
@@ -157,7 +161,7 @@ impl EventRecorder for EventLog {
             reason: event.reason,
             message: bounded(event.message),
         });
-        if let Some(count) = self.note(&key, pod) {
+        if let Some(count) = self.note(&key, pod, event.annotations) {
             log(&key, count);
         }
     }
@@ -210,6 +214,7 @@ fn api_event(entry: Entry, host: &str) -> Event {
         metadata: ObjectMeta {
             name: Some(entry.name),
             namespace: Some(namespace),
+            annotations: Some(entry.annotations).filter(|annotations| !annotations.is_empty()),
             ..ObjectMeta::default()
         },
         involved_object: ObjectReference {

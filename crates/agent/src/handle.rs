@@ -6,19 +6,25 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::status::Eviction;
 use rubelet_model::explanation::{NodeExplanation, PodExplanation};
 use rubelet_model::observation::{PodObservation, PodUid};
-use rubelet_ports::{Clock, Moment, NoAnswer, PodView, PodsToRun, RuntimeError, RuntimeErrorKind, within};
+use rubelet_ports::{
+    Clock, EvictionFailure, Moment, NoAnswer, PodEviction, PodEvictor, PodView, PodsToRun, RuntimeError,
+    RuntimeErrorKind, within,
+};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::observer::{ObserverHandle, TableSizes};
-use crate::pods::{EndPod, EndPodError, Heartbeat, Query};
+use crate::pods::{EndPod, EndPodError, EndReason, Heartbeat, Query};
 use crate::runtime_health::RuntimeHealth;
 use crate::sources::Mirrors;
 
 /// What an answer may take; the loop that gives it never blocks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// What the removal of dead containers may take.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 /// The loop has to turn at least this often, or twice in the time of a full resync.
 const MIN_TURN: Duration = Duration::from_secs(300);
 
@@ -95,6 +101,18 @@ impl AgentHandle {
     pub(crate) async fn is_any_unfinished(&self, uids: Vec<PodUid>) -> bool {
         let answer = self.ask(|reply| Query::AnyUnfinished(uids, reply));
         answer.await.unwrap_or(false)
+    }
+
+    /// Removes dead containers that a node short of disk space can do without.
+    async fn make_space(&self) -> Result<usize, String> {
+        let (reply, answer) = oneshot::channel();
+        let ask = async {
+            let sent = self.queries.send(Query::MakeSpace(reply)).await;
+            sent.map_err(|_| NoAnswer.to_string())?;
+            answer.await.map_err(|_| NoAnswer.to_string())?
+        };
+        let removed = within(self.clock.as_ref(), REMOVAL_LIMIT, ask).await;
+        removed.unwrap_or_else(|elapsed| Err(elapsed.to_string()))
     }
 
     /// Lets the view show events from here.
@@ -189,5 +207,36 @@ impl PodView for AgentHandle {
 impl PodsToRun for AgentHandle {
     async fn pods_to_run(&self) -> Result<Option<Vec<Arc<Pod>>>, NoAnswer> {
         self.ask(Query::ActivePods).await
+    }
+}
+
+#[async_trait]
+impl PodEvictor for AgentHandle {
+    async fn pods(&self) -> Result<Vec<Arc<Pod>>, NoAnswer> {
+        self.pods_to_end().await
+    }
+
+    async fn evict(&self, uid: &PodUid, eviction: PodEviction) -> Result<(), EvictionFailure> {
+        let request = EndPod {
+            grace_seconds: Some(eviction.grace_seconds),
+            reason: EndReason::Eviction(Eviction {
+                reason: eviction.reason,
+                message: eviction.message,
+                disruption: eviction.disruption,
+            }),
+        };
+        self.end_pod(uid, request).await.map_err(|error| match error {
+            EndPodError::UnknownPod => EvictionFailure::UnknownPod,
+            EndPodError::TimedOut => EvictionFailure::TimedOut,
+            EndPodError::NoAnswer => EvictionFailure::NoAnswer,
+        })
+    }
+
+    async fn is_unfinished(&self, uid: &PodUid) -> bool {
+        self.is_any_unfinished(vec![uid.clone()]).await
+    }
+
+    async fn remove_dead_containers(&self) -> Result<usize, String> {
+        self.make_space().await
     }
 }

@@ -21,7 +21,6 @@ mod node_object;
 mod own_node;
 pub mod packet_filter;
 mod pod_network;
-pub mod pressure;
 mod registration;
 pub mod settings;
 pub mod status;

@@ -3,6 +3,7 @@
 //! Owns the shape of an event as Kubernetes has it. Recording never waits and never fails; nothing secret may be in a message.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -30,6 +31,8 @@ pub struct PodEvent {
     pub message: String,
     /// The container that it is about.
     pub container: Option<String>,
+    /// For programs that read events.
+    pub annotations: BTreeMap<String, String>,
 }
 
 impl PodEvent {
@@ -40,6 +43,7 @@ impl PodEvent {
             reason: reason.into(),
             message: message.into(),
             container: None,
+            annotations: BTreeMap::new(),
         }
     }
 
@@ -57,6 +61,11 @@ impl PodEvent {
             container: Some(name.into()),
             ..self
         }
+    }
+
+    #[must_use]
+    pub fn annotated(self, annotations: BTreeMap<String, String>) -> Self {
+        Self { annotations, ..self }
     }
 }
 

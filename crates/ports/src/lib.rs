@@ -15,6 +15,7 @@ pub mod csi;
 pub mod dial;
 pub mod disk;
 pub mod events;
+pub mod eviction;
 pub mod files;
 pub mod host_addresses;
 pub mod http_fetch;
@@ -63,6 +64,7 @@ pub use dial::{
 };
 pub use disk::{DiskReader, DiskSubject};
 pub use events::{EventRecorder, EventType, NoNodeEvents, NodeEvent, NodeEventRecorder, PodEvent};
+pub use eviction::{EvictionFailure, FreedImages, PodEviction, PodEvictor, UnusedImages};
 pub use files::{
     DirectoryEntry, FileError, FileErrorKind, FileKind, FileReader, FileWriter, Removal, Touched, WatchHint,
     WatchStream,

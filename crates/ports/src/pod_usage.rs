@@ -57,6 +57,7 @@ pub struct PodUsage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerUsage {
     pub name: String,
+    pub working_set_bytes: Option<Aged<u64>>,
     pub writable_layer: Option<Aged<DiskUsage>>,
     pub logs: Option<Aged<DiskUsage>>,
 }

@@ -1,17 +1,22 @@
-//! Watching the node's pressure (memory, disk, PIDs), with or without an API server.
+//! The node's pressure (memory, disk, PIDs) and what follows from it, with or without an API server.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use rubelet_agent::AgentSettings;
+use rubelet_agent::{AgentHandle, AgentSettings};
 use rubelet_config::settings::Settings;
+use rubelet_eviction::{
+    EvictionHandle, EvictionMetrics, EvictionPorts, EvictionSettings, PressureHandle, PressurePlaces,
+    PressureWatch, SignalPorts,
+};
 use rubelet_host::capacity::huge_pages;
 use rubelet_host::cgroups::Layout;
 use rubelet_host::signals::HostSignals;
+use rubelet_images::garbage::GarbageHandle;
 use rubelet_model::Pressure;
-use rubelet_node::pressure::{PressurePlaces, PressurePorts, watch_pressure};
 use rubelet_ports::Spawner as _;
 use rubelet_resources::pressure::PressureSettings;
+use rubelet_stats::Statistics;
 use tokio::sync::watch;
 
 use crate::agent::NodeFound;
@@ -24,7 +29,7 @@ pub(crate) fn watch_node(
     found: &NodeFound<'_>,
     agent: &AgentSettings,
     edges: &Edges,
-) -> Result<watch::Receiver<Option<Pressure>>> {
+) -> Result<(watch::Receiver<Option<Pressure>>, PressureHandle)> {
     let configuration = settings.configuration();
     let layout = Layout::of_this_machine(found.cgroup).context("look for the machine's cgroups")?;
     let huge_page_bytes = huge_pages().into_iter().map(|(size, count)| size * count).sum();
@@ -35,18 +40,45 @@ pub(crate) fn watch_node(
         ignores_allocatable,
         huge_page_bytes,
     )?;
-    let ports = PressurePorts {
+    let ports = SignalPorts {
         clock: edges.clock.clone(),
         signals: Arc::new(HostSignals::new(&layout)),
         images: edges.cri.clone(),
-        events: edges.node_events.clone(),
     };
     let places = PressurePlaces {
         root_dir: agent.root_dir.clone(),
         pods_cgroup: pods_cgroup(&agent.node),
     };
     let (sender, pressure) = watch::channel(None);
-    let watching = watch_pressure(ports, thresholds, places, sender);
-    edges.vital.spawn("pressure", Box::pin(watching));
-    Ok(pressure)
+    let (watching, handle) = PressureWatch::new(ports, thresholds, places, sender);
+    edges.vital.spawn("pressure", Box::pin(watching.run()));
+    Ok((pressure, handle))
+}
+
+/// Starts the evictions.
+pub(crate) fn evict(
+    settings: EvictionSettings,
+    edges: &Edges,
+    pressure: PressureHandle,
+    (agent, images, statistics): (&AgentHandle, &GarbageHandle, &Statistics),
+) -> Result<EvictionHandle> {
+    let ports = EvictionPorts {
+        clock: edges.clock.clone(),
+        spawner: edges.vital.clone(),
+        pods: Arc::new(agent.clone()),
+        usage: Arc::new(statistics.clone()),
+        images: Arc::new(images.clone()),
+        events: edges.events.clone(),
+        node_events: edges.node_events.clone(),
+        metrics: EvictionMetrics::register(&edges.registries.node)
+            .context("register metrics of evictions")?,
+    };
+    Ok(rubelet_eviction::start(ports, settings, pressure))
+}
+
+pub(crate) fn eviction_settings(settings: &Settings, agent: &AgentSettings) -> EvictionSettings {
+    EvictionSettings {
+        rules: agent.node.rules.clone(),
+        most_grace_seconds: i64::from(settings.configuration().eviction_max_pod_grace_period),
+    }
 }

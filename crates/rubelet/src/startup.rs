@@ -15,6 +15,7 @@ use rubelet_certificates::CertificateHandle;
 use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_cri::{CriClient, CriMetrics, CriOptions};
+use rubelet_eviction::EvictionHandle;
 use rubelet_host::HostFiles;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::lock::LockFile;
@@ -148,7 +149,7 @@ async fn node(settings: Arc<Settings>, cgroup: CgroupVersion) -> Result<()> {
         .stopping()
         .unwrap_or_else(|error| tracing::warn!(%error, "Cannot notify the service manager"));
     keep_alive.abort();
-    drop((running.image_garbage, running.shutdown));
+    drop((running.image_garbage, running.evictions, running.shutdown));
     let rotation = running.rotation;
     let last_rotations = async {
         if let Some(rotation) = rotation {
@@ -189,6 +190,8 @@ struct Running {
     rotation: Option<RotationHandle>,
     /// Dropping it ends the image garbage collection.
     image_garbage: GarbageHandle,
+    /// Dropping it ends the evictions.
+    evictions: EvictionHandle,
     /// Dropping it releases the lock on the machine's shutdown; `None` where that does not wait for the pods.
     shutdown: Option<ShutdownHandle>,
 }
@@ -271,7 +274,8 @@ async fn start_node(
     let server = server.await.context("serve the node's HTTP API")?;
     let cgroups = cgroups::start(settings, found, &agent_settings.node, edges).await?;
     let system_cgroups = cgroups::keep_own_programs(settings, cgroup, edges)?;
-    let pressure = pressure::watch_node(settings, found, &agent_settings, edges)?;
+    let (pressure, rounds) = pressure::watch_node(settings, found, &agent_settings, edges)?;
+    let eviction = pressure::eviction_settings(settings, &agent_settings);
     let (shuts_down, shutting_down) = watch::channel(false);
     let findings = Findings::new(pressure.clone(), shutting_down.clone());
     let node = node_settings::of(settings, found, &agent_settings)?;
@@ -313,6 +317,9 @@ async fn start_node(
     let rotation = logs::keep_rotated(settings, edges, Arc::new(agent.clone()))?;
     let pods = pod_view(&agent, edges);
     let statistics = statistics::of_node(statistics, cgroup, &agent, edges)?;
+    let parts = (&agent, &image_garbage, &statistics);
+    let evictions = pressure::evict(eviction, edges, rounds, parts)?;
+    let statistics = Arc::new(statistics);
     let server = server.serve(serve_options(found, edges, &agent, &pods, statistics)?);
     Ok(Running {
         server,
@@ -322,6 +329,7 @@ async fn start_node(
         _certificates: certificates,
         rotation,
         image_garbage,
+        evictions,
         shutdown,
     })
 }

@@ -11,11 +11,11 @@ use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::cgroups::Layout;
 use rubelet_host::node_facts::NodeFacts;
 use rubelet_host::{HostDisk, HostSignals, HostUsage};
-use rubelet_ports::{Clock as _, NodeStatistics};
+use rubelet_ports::Clock as _;
 use rubelet_resources::system_cgroups::SystemCgroups;
 use rubelet_stats::{
-    CgroupPlaces, MachineNames, Statistics, StatisticsMetrics, StatisticsPorts,
-    StatisticsSettings, StoragePlaces, SystemCgroup,
+    CgroupPlaces, MachineNames, Statistics, StatisticsMetrics, StatisticsPorts, StatisticsSettings,
+    StoragePlaces, SystemCgroup,
 };
 
 use crate::agent::{NodeFound, pod_logs_dir, std_duration};
@@ -29,7 +29,7 @@ pub(crate) fn of_node(
     cgroup: CgroupVersion,
     agent: &AgentHandle,
     edges: &Edges,
-) -> Result<Arc<dyn NodeStatistics>> {
+) -> Result<Statistics> {
     let layout = Layout::of_this_machine(cgroup).context("look for the machine's cgroups")?;
     let ports = StatisticsPorts {
         clock: edges.clock.clone(),
@@ -43,7 +43,7 @@ pub(crate) fn of_node(
         metrics: StatisticsMetrics::register(&edges.registries.node)
             .context("register metrics of statistics")?,
     };
-    Ok(Arc::new(Statistics::new(settings, ports)))
+    Ok(Statistics::new(settings, ports))
 }
 
 pub(crate) fn settings(

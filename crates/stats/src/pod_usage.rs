@@ -7,7 +7,7 @@ use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{Aged, ContainerUsage, PodUsage, VolumeUsage};
 use rubelet_usage::DiskUsage;
-use rubelet_usage::summary::{FsStats, PodStats, Summary};
+use rubelet_usage::summary::{FsStats, MemoryStats, PodStats, Summary};
 
 use crate::sampler::{NodeSample, PodSample};
 
@@ -19,14 +19,12 @@ pub(crate) fn pod_usages(sample: &NodeSample, summary: Summary, now: Timestamp) 
 }
 
 fn pod_usage(sample: &PodSample, stats: PodStats, now: Timestamp) -> PodUsage {
-    let memory = stats.memory.as_ref();
-    let working_set = memory.and_then(|memory| Some((memory.working_set_bytes?, memory.time.0)));
     let used = |fs: Option<&FsStats>| fs.and_then(|fs| used(fs, now));
     PodUsage {
         uid: PodUid::from(stats.pod_ref.uid),
         namespace: stats.pod_ref.namespace,
         name: stats.pod_ref.name,
-        working_set_bytes: working_set.map(|(bytes, read_at)| Aged::new(bytes, read_at, now)),
+        working_set_bytes: working_set(stats.memory.as_ref(), now),
         processes: processes(sample, now),
         ephemeral_storage: used(stats.ephemeral_storage.as_ref()),
         containers: stats
@@ -34,6 +32,7 @@ fn pod_usage(sample: &PodSample, stats: PodStats, now: Timestamp) -> PodUsage {
             .iter()
             .map(|container| ContainerUsage {
                 name: container.name.clone(),
+                working_set_bytes: working_set(container.memory.as_ref(), now),
                 writable_layer: used(container.rootfs.as_ref()),
                 logs: used(container.logs.as_ref()),
             })
@@ -49,6 +48,11 @@ fn pod_usage(sample: &PodSample, stats: PodStats, now: Timestamp) -> PodUsage {
             })
             .collect(),
     }
+}
+
+fn working_set(memory: Option<&MemoryStats>, now: Timestamp) -> Option<Aged<u64>> {
+    let memory = memory?;
+    Some(Aged::new(memory.working_set_bytes?, memory.time.0, now))
 }
 
 /// As old as the oldest of its containers' figures.

@@ -115,10 +115,7 @@ impl Statistics {
             usage: ports.usage.clone(),
             disk: ports.disk.clone(),
             node_cgroups: node_cgroups(&settings.places, &settings.system_cgroups),
-            shows_own_cgroup: settings
-                .system_cgroups
-                .iter()
-                .any(|system| system.path.is_none()),
+            shows_own_cgroup: settings.system_cgroups.iter().any(|system| system.path.is_none()),
             places: settings.places.clone(),
             names: Arc::new(settings.machine),
             known: Mutex::default(),

@@ -12,14 +12,26 @@ use rubelet_lifecycle::pod_state::PodState;
 use rubelet_lifecycle::standing::Standing;
 use rubelet_model::observation::{PodObservation, PodUid, SandboxId};
 use rubelet_ports::Moment;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::AgentContext;
 use super::records::{PodRecord, Records};
 use super::unreadable_manifests::UnreadableManifests;
 use super::worker::unreadable_sandboxes;
-use crate::garbage::{GarbageCollector, GarbagePorts, GarbageScope, GarbageSettings, StuckSandbox};
+use crate::garbage::{
+    GarbageCollector, GarbagePorts, GarbageReport, GarbageScope, GarbageSettings, StuckSandbox,
+};
 use crate::supervisor::{Supervisor, contained};
+
+/// A search that is asked for, and where to report how much was removed.
+struct Search {
+    scope: GarbageScope,
+    /// The node is short of disk space: see [`PodFates::also_of_ended_pods`].
+    reply: Option<SpaceReply>,
+}
+
+/// How many containers and sandboxes were removed, or why none could be searched for.
+pub(crate) type SpaceReply = oneshot::Sender<Result<usize, String>>;
 
 pub(super) type StuckById = BTreeMap<SandboxId, StuckSandbox>;
 
@@ -93,7 +105,7 @@ impl Schedule {
 /// What the sync loop knows of garbage.
 pub(super) struct Garbage {
     schedule: Schedule,
-    scopes: mpsc::Sender<GarbageScope>,
+    searches: mpsc::Sender<Search>,
     fates: watch::Sender<Arc<PodFates>>,
     /// Sandboxes that the runtime cannot read, of pods of which nothing runs.
     unreadable: BTreeSet<SandboxId>,
@@ -104,16 +116,16 @@ pub(super) struct Garbage {
 impl Garbage {
     /// Starts the collector.
     pub(super) fn new(context: &Arc<AgentContext>, supervisor: &Supervisor) -> Self {
-        let (scopes, scope_receiver) = mpsc::channel(64);
+        let (searches, search_receiver) = mpsc::channel(64);
         let (fates, fates_receiver) = watch::channel(Arc::default());
         let (stuck_sender, stuck) = watch::channel(StuckById::default());
         supervisor.spawn(
             "garbage",
-            collect(Arc::clone(context), scope_receiver, fates_receiver, stuck_sender),
+            collect(Arc::clone(context), search_receiver, fates_receiver, stuck_sender),
         );
         Self {
             schedule: Schedule::default(),
-            scopes,
+            searches,
             fates,
             unreadable: BTreeSet::new(),
             stuck,
@@ -138,8 +150,18 @@ impl Garbage {
     pub(super) fn collect_due(&mut self, now: Moment, is_busy: bool) {
         for scope in self.schedule.due(now, is_busy) {
             // A collector that is behind finds it with its next search of everything.
-            let _ = self.scopes.try_send(scope);
+            let _ = self.searches.try_send(Search { scope, reply: None });
         }
+    }
+
+    /// Removes now what a node that is short of disk space can do without.
+    pub(super) fn make_space(&self, reply: SpaceReply) {
+        let scope = GarbageScope::Node;
+        // A reply that is dropped reports that the search was not done.
+        let _ = self.searches.try_send(Search {
+            scope,
+            reply: Some(reply),
+        });
     }
 
     /// The runtime shows another view of a pod.
@@ -205,7 +227,7 @@ fn fate_of(record: &PodRecord, records: &Records, manifests: &UnreadableManifest
 /// Collects garbage, one search after the other, until the sync loop ends.
 async fn collect(
     context: Arc<AgentContext>,
-    mut scopes: mpsc::Receiver<GarbageScope>,
+    mut searches: mpsc::Receiver<Search>,
     fates: watch::Receiver<Arc<PodFates>>,
     stuck: watch::Sender<StuckById>,
 ) {
@@ -213,10 +235,24 @@ async fn collect(
         GarbagePorts::from(&context.ports),
         GarbageSettings::from(&context.settings),
     );
-    while let Some(scope) = scopes.recv().await {
-        let view = || fates.borrow().clone();
+    while let Some(Search { scope, reply }) = searches.recv().await {
+        let is_short = reply.is_some();
+        let view = || {
+            let known = fates.borrow().clone();
+            if !is_short {
+                return known;
+            }
+            Arc::new(PodFates {
+                also_of_ended_pods: true,
+                ..PodFates::clone(&known)
+            })
+        };
         let collected = async {
-            collector.collect(&scope, &view).await;
+            let report = collector.collect(&scope, &view).await;
+            if let Some(reply) = reply {
+                // The caller may have stopped waiting.
+                let _ = reply.send(removed(&report));
+            }
             stuck.send_replace(collector.stuck_sandboxes());
             let known = view();
             if known.sources_ready {
@@ -228,6 +264,13 @@ async fn collect(
         if let Err(panic) = contained(collected).await {
             tracing::error!(?scope, error = %panic, "A defect in rubelet: this search for garbage was cut short");
         }
+    }
+}
+
+fn removed(report: &GarbageReport) -> Result<usize, String> {
+    match report.failures.first() {
+        Some(failure) => Err(failure.clone()),
+        None => Ok(report.containers.len() + report.sandboxes.len()),
     }
 }
 

@@ -22,7 +22,7 @@ use rubelet_resources::admission::preemption::{DISRUPTION_MESSAGE, PREEMPTED_MES
 
 use super::admission::{Admission, NodeRead, Refreshed, unsupported_refusal};
 use super::explain::Explainer;
-use super::garbage::Garbage;
+use super::garbage::{Garbage, SpaceReply};
 use super::jobs::{JobDone, Jobs};
 use super::kill_requests::{
     EndPod, EndPodError, EndPodReply, KillRequests, Requester, rejection_of_unstarted,
@@ -208,6 +208,11 @@ impl PodWorkers {
             events.extend(self.effect(uid, effect));
         }
         self.finish_quickly(uid, events);
+    }
+
+    /// Removes dead containers that a node short of disk space can do without.
+    pub(super) fn make_space(&self, reply: SpaceReply) {
+        self.garbage.make_space(reply);
     }
 
     /// The pod's state machine begins. The garbage collector has to know the pod before anything of it is made.

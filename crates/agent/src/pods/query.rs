@@ -7,6 +7,7 @@ use rubelet_model::explanation::{NodeExplanation, PodExplanation};
 use rubelet_model::observation::PodUid;
 use tokio::sync::oneshot;
 
+use super::garbage::SpaceReply;
 use super::kill_requests::{EndPod, EndPodReply};
 use crate::observer::TableSizes;
 use crate::recorder::Record;
@@ -26,6 +27,8 @@ pub(crate) enum Query {
     Tables(oneshot::Sender<TableSizes>),
     /// Counts everything, for the metrics.
     Census(oneshot::Sender<()>),
+    /// Removes dead containers that a node short of disk space can do without.
+    MakeSpace(SpaceReply),
     /// Ends a pod; answered when nothing of it runs, or when its time is over.
     EndPod(PodUid, EndPod, EndPodReply),
 }

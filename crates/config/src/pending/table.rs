@@ -35,7 +35,6 @@ const CGROUPS: &str = "cgroups of pods";
 const CONFIG: &str = "configuration";
 const DNS: &str = "DNS of pods";
 const EVICTION: &str = "eviction";
-const PRESSURE: &str = "pressure on the node (nothing is evicted yet)";
 const HTTP: &str = "the HTTP server";
 const CREDENTIALS: &str = "credentials for images";
 const IMAGE_GARBAGE: &str = "image garbage collection";
@@ -240,16 +239,16 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("memorySwap"), SWAP),
     works(Field("protectKernelDefaults"), "checks of kernel settings"),
     // Eviction.
-    works(Field("evictionHard"), PRESSURE),
-    works(Field("evictionSoft"), PRESSURE),
-    works(Field("evictionSoftGracePeriod"), PRESSURE),
-    works(Field("evictionPressureTransitionPeriod"), PRESSURE),
-    not_yet(Field("evictionMaxPodGracePeriod"), EVICTION),
-    works(Field("evictionMinimumReclaim"), PRESSURE),
-    works(Field("mergeDefaultEvictionSettings"), PRESSURE),
+    works(Field("evictionHard"), EVICTION),
+    works(Field("evictionSoft"), EVICTION),
+    works(Field("evictionSoftGracePeriod"), EVICTION),
+    works(Field("evictionPressureTransitionPeriod"), EVICTION),
+    works(Field("evictionMaxPodGracePeriod"), EVICTION),
+    works(Field("evictionMinimumReclaim"), EVICTION),
+    works(Field("mergeDefaultEvictionSettings"), EVICTION),
     not_yet(Field("kernelMemcgNotification"), EVICTION),
     not_yet(Field("localStorageCapacityIsolation"), EVICTION),
-    not_yet(
+    works(
         Flag(
             "--experimental-allocatable-ignore-eviction",
             F::ExperimentalAllocatableIgnoreEviction,

@@ -19,11 +19,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 use rubelet_model::GoDuration;
 use rubelet_ports::{
-    Clock, EventType, ImageReader, ImageWriter, Moment, NoAnswer, NodeEvent, NodeEventRecorder, NodeSignals,
-    RuntimeError, SignalError, Spawner,
+    Clock, EventType, FreedImages, ImageReader, ImageWriter, Moment, NoAnswer, NodeEvent, NodeEventRecorder,
+    NodeSignals, RuntimeError, SignalError, Spawner, UnusedImages,
 };
 use rubelet_wire::cri::v1;
 use thiserror::Error;
@@ -152,6 +153,17 @@ impl GarbageHandle {
         let (reply, answer) = oneshot::channel();
         self.asks.send(reply).await.map_err(|_| GarbageError::Over)?;
         answer.await.map_err(|_| GarbageError::Over)?
+    }
+}
+
+#[async_trait]
+impl UnusedImages for GarbageHandle {
+    async fn remove_unused(&self) -> Result<FreedImages, String> {
+        let freed = self.free_unused().await.map_err(|error| error.to_string())?;
+        Ok(FreedImages {
+            images: freed.images,
+            bytes: freed.bytes,
+        })
     }
 }
 

@@ -1,5 +1,5 @@
 //! The node: its object and its lease at a simulated API server; the helper chains of the packet filter, with a filter that is
-//! only remembered and with the kernel's own; pressure.
+//! only remembered and with the kernel's own.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -12,7 +12,6 @@ mod bed;
 mod host_ips;
 mod kept;
 mod lease;
-mod pressure;
 mod real;
 mod registration;
 mod restart;

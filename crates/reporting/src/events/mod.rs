@@ -15,6 +15,7 @@ mod reference;
 mod tee;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -117,10 +118,11 @@ impl ApiEvents {
         &self,
         object: ObjectReference,
         event_type: EventType,
-        reason: Cow<'static, str>,
-        message: String,
+        (reason, message): (Cow<'static, str>, String),
+        annotations: BTreeMap<String, String>,
     ) {
-        let event = self.shared.event(object, event_type, reason, message);
+        let mut event = self.shared.event(object, event_type, reason, message);
+        event.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
         if self.queue.try_send(event).is_err() {
             count(&self.shared.counters.dropped);
             let dropped = self.shared.counters.dropped.load(Ordering::Relaxed);
@@ -134,14 +136,16 @@ impl ApiEvents {
 impl EventRecorder for ApiEvents {
     fn record(&self, pod: &Pod, event: PodEvent) {
         let object = pod_reference(pod, event.container.as_deref());
-        self.send(object, event.event_type, event.reason, event.message);
+        let text = (event.reason, event.message);
+        self.send(object, event.event_type, text, event.annotations);
     }
 }
 
 impl NodeEventRecorder for ApiEvents {
     fn record_node(&self, event: NodeEvent) {
         let object = node_reference(&self.shared.host, event.node_uid);
-        self.send(object, event.event_type, event.reason, event.message);
+        let text = (event.reason, event.message);
+        self.send(object, event.event_type, text, BTreeMap::new());
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) fn answer(query: Query, pods: &PodWorkers) {
             let record = worker.map(|worker| worker.recorder.record(worker.pod(), gates));
             let _ = reply.send(record.map(Box::new));
         }
+        Query::MakeSpace(reply) => pods.make_space(reply),
         Query::Tables(reply) => {
             let _ = reply.send(pods.table_sizes());
         }

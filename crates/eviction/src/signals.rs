@@ -1,8 +1,6 @@
-//! Watches whether the node runs short of memory, disk, inodes or processes.
+//! Reading the signals of one round.
 //!
-//! Owns the rounds: every ten seconds all signals are read, `rubelet_resources::pressure` compares them with the thresholds, and a
-//! watch passes the result to the node's conditions and to admission. A reading that fails affects no other. Nothing is
-//! reclaimed here, and the event of a crossed threshold notes that.
+//! Owns which reading stands for which filesystem. A reading that fails affects no other, and is logged when its failure is a new one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,28 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join4};
-use rubelet_model::Pressure;
 use rubelet_model::signals::FilesystemReading;
-use rubelet_ports::{
-    Clock, EventType, ImageReader, Moment, NodeEvent, NodeEventRecorder, NodeSignals, SignalError, within,
-};
-use rubelet_resources::pressure::{Crossing, Findings, PressureSettings, PressureState, Readings, step};
+use rubelet_ports::{Clock, ImageReader, NodeSignals, SignalError, within};
+use rubelet_resources::pressure::Readings;
 use rubelet_wire::cri::v1;
-use tokio::sync::watch;
 
-/// As often as upstream.
-const ROUND_INTERVAL: Duration = Duration::from_secs(10);
 /// What the runtime may take to name its filesystems.
 const RUNTIME_LIMIT: Duration = Duration::from_secs(10);
-const EVENT_REASON: &str = "EvictionThresholdMet";
 
 /// The edges, each behind its port.
 #[derive(Clone)]
-pub struct PressurePorts {
+pub struct SignalPorts {
     pub clock: Arc<dyn Clock>,
     pub signals: Arc<dyn NodeSignals>,
     pub images: Arc<dyn ImageReader>,
-    pub events: Arc<dyn NodeEventRecorder>,
 }
 
 /// What is looked at, beside the machine as a whole.
@@ -43,82 +33,23 @@ pub struct PressurePlaces {
     pub pods_cgroup: Option<String>,
 }
 
-/// Runs until no receiver is left. The watch has nothing until the first round is over.
-pub async fn watch_pressure(
-    ports: PressurePorts,
-    settings: PressureSettings,
+pub(crate) struct SignalReader {
+    ports: SignalPorts,
     places: PressurePlaces,
-    pressure: watch::Sender<Option<Pressure>>,
-) {
-    for signal in &settings.overridden {
-        tracing::warn!(%signal, "This eviction threshold does not count: it follows from those of nodefs or imagefs");
-    }
-    if settings.thresholds.is_empty() {
-        tracing::info!("No eviction thresholds are set: the node is never under pressure");
-        pressure.send_replace(Some(Pressure::default()));
-        return pressure.closed().await;
-    }
-    let mut rounds = Rounds {
-        ports,
-        settings,
-        places,
-        state: PressureState::default(),
-        problems: BTreeMap::new(),
-    };
-    while !pressure.is_closed() {
-        let findings = rounds.next().await;
-        let changed = pressure.send_if_modified(|known| {
-            let is_new = *known != Some(findings.pressure);
-            *known = Some(findings.pressure);
-            is_new
-        });
-        if changed {
-            let Pressure { memory, disk, pid } = findings.pressure;
-            tracing::info!(memory, disk, pid, "Pressure on the node");
-        }
-        rounds.ports.clock.sleep(ROUND_INTERVAL).await;
-    }
-}
-
-struct Rounds {
-    ports: PressurePorts,
-    settings: PressureSettings,
-    places: PressurePlaces,
-    state: PressureState,
     /// Readings that failed in the last round, and why.
     problems: BTreeMap<&'static str, String>,
 }
 
-impl Rounds {
-    async fn next(&mut self) -> Findings {
-        let readings = self.read().await;
-        let now = self.ports.clock.moment().since(Moment::default());
-        let state = std::mem::take(&mut self.state);
-        let (state, findings) = step(&self.settings, state, &readings, now);
-        self.state = state;
-        for crossing in &findings.crossed {
-            self.record(crossing);
+impl SignalReader {
+    pub(crate) fn new(ports: SignalPorts, places: PressurePlaces) -> Self {
+        Self {
+            ports,
+            places,
+            problems: BTreeMap::new(),
         }
-        for key in &findings.left {
-            tracing::info!(signal = %key.signal, "An eviction threshold is not crossed any more");
-        }
-        findings
     }
 
-    fn record(&self, crossing: &Crossing) {
-        let resource = crossing.key.signal.resource();
-        tracing::warn!(%crossing, "An eviction threshold is crossed; nothing is reclaimed or evicted yet");
-        self.ports.events.record_node(NodeEvent {
-            event_type: EventType::Warning,
-            reason: EVENT_REASON.into(),
-            message: format!(
-                "{crossing}. The node reports pressure; rubelet does not reclaim {resource} or evict pods yet"
-            ),
-            node_uid: None,
-        });
-    }
-
-    async fn read(&mut self) -> Readings {
+    pub(crate) async fn read(&mut self) -> Readings {
         let signals = &self.ports.signals;
         let pods = async {
             match &self.places.pods_cgroup {

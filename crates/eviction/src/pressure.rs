@@ -1,0 +1,181 @@
+//! The rounds: all signals are read, `rubelet_resources::pressure` compares them with the thresholds, and a watch passes the result to
+//! the node's conditions and to admission.
+//!
+//! Owns when the next round comes: after ten seconds, sooner near a threshold, and at once for [`PressureHandle::look`]. Nothing is
+//! reclaimed here.
+
+use std::sync::Arc;
+
+use rubelet_model::{Pressure, Timestamp};
+use rubelet_ports::Moment;
+use rubelet_resources::pressure::pace::LONGEST;
+use rubelet_resources::pressure::{
+    DiskLayout, Findings, Pace, PressureSettings, PressureState, is_any_crossed, step,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::signals::{PressurePlaces, SignalPorts, SignalReader};
+
+/// How many looks may wait.
+const ASK_BUFFER: usize = 8;
+
+/// What one round has shown.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// When its readings began.
+    pub read_at: Timestamp,
+    pub findings: Findings,
+    /// Whether any threshold is crossed, soft ones without their grace period, each with its minimum reclaim.
+    pub is_any_crossed: bool,
+}
+
+type Ask = oneshot::Sender<Arc<Round>>;
+
+/// Passes on what the rounds show.
+#[derive(Clone, Debug)]
+pub struct PressureHandle {
+    rounds: watch::Receiver<Option<Arc<Round>>>,
+    asks: mpsc::Sender<Ask>,
+}
+
+impl PressureHandle {
+    pub(crate) fn rounds(&self) -> watch::Receiver<Option<Arc<Round>>> {
+        self.rounds.clone()
+    }
+
+    /// Reads all signals now. Nothing when the rounds have ended.
+    pub async fn look(&self) -> Option<Arc<Round>> {
+        let (reply, answer) = oneshot::channel();
+        self.asks.send(reply).await.ok()?;
+        answer.await.ok()
+    }
+}
+
+/// The rounds before they begin.
+pub struct PressureWatch {
+    settings: PressureSettings,
+    reader: SignalReader,
+    ports: SignalPorts,
+    state: PressureState,
+    pace: Pace,
+    pressure: watch::Sender<Option<Pressure>>,
+    rounds: watch::Sender<Option<Arc<Round>>>,
+    asked: mpsc::Receiver<Ask>,
+}
+
+impl PressureWatch {
+    /// The pressure goes to the watch, which has nothing before the first round.
+    #[must_use]
+    pub fn new(
+        ports: SignalPorts,
+        settings: PressureSettings,
+        places: PressurePlaces,
+        pressure: watch::Sender<Option<Pressure>>,
+    ) -> (Self, PressureHandle) {
+        let (rounds, seen_rounds) = watch::channel(None);
+        let (asks, asked) = mpsc::channel(ASK_BUFFER);
+        let handle = PressureHandle {
+            rounds: seen_rounds,
+            asks,
+        };
+        let watch = Self {
+            settings,
+            reader: SignalReader::new(ports.clone(), places),
+            ports,
+            state: PressureState::default(),
+            pace: Pace::default(),
+            pressure,
+            rounds,
+            asked,
+        };
+        (watch, handle)
+    }
+
+    /// Runs until no receiver of the pressure is left.
+    pub async fn run(mut self) {
+        for signal in &self.settings.overridden {
+            tracing::warn!(%signal, "This eviction threshold does not count: it follows from those of nodefs or imagefs");
+        }
+        let has_thresholds = !self.settings.thresholds.is_empty();
+        if !has_thresholds {
+            tracing::info!("No eviction thresholds are set: the node is never under pressure");
+            self.pressure.send_replace(Some(Pressure::default()));
+        }
+        let mut asks: Vec<Ask> = Vec::new();
+        while !self.pressure.is_closed() {
+            let mut pause = LONGEST;
+            if has_thresholds || !asks.is_empty() {
+                let (round, next) = self.round().await;
+                pause = next;
+                for ask in asks.drain(..) {
+                    // The caller may have stopped waiting.
+                    let _ = ask.send(Arc::clone(&round));
+                }
+            }
+            let clock = Arc::clone(&self.ports.clock);
+            // Every arm is cancel-safe: the channel keeps what was not taken, and the timer is made anew.
+            tokio::select! {
+                biased;
+                ask = self.asked.recv() => match ask {
+                    Some(ask) => asks.push(ask),
+                    // The handle is gone: what is left listens to the pressure alone.
+                    None => clock.sleep(pause).await,
+                },
+                () = self.pressure.closed() => return,
+                () = clock.sleep(pause), if has_thresholds => {}
+            }
+            while let Ok(ask) = self.asked.try_recv() {
+                asks.push(ask);
+            }
+        }
+    }
+
+    async fn round(&mut self) -> (Arc<Round>, std::time::Duration) {
+        let read_at = self.ports.clock.now();
+        let readings = self.reader.read().await;
+        let now = self.ports.clock.moment().since(Moment::default());
+        let state = std::mem::take(&mut self.state);
+        let (state, findings) = step(&self.settings, state, &readings, now);
+        self.state = state;
+        let layout = findings.layout;
+        let pace = std::mem::take(&mut self.pace);
+        let (pace, pause) = pace.next(&self.settings, layout, &readings, now);
+        self.pace = pace;
+        log_changes(&findings);
+        self.publish(findings.pressure);
+        let round = Arc::new(Round {
+            read_at,
+            is_any_crossed: is_any_crossed(&self.settings, layout, &readings),
+            findings,
+        });
+        self.rounds.send_replace(Some(Arc::clone(&round)));
+        (round, pause)
+    }
+
+    fn publish(&self, pressure: Pressure) {
+        let has_changed = self.pressure.send_if_modified(|known| {
+            let is_new = *known != Some(pressure);
+            *known = Some(pressure);
+            is_new
+        });
+        if has_changed {
+            let Pressure { memory, disk, pid } = pressure;
+            tracing::info!(memory, disk, pid, "Pressure on the node");
+        }
+    }
+}
+
+impl Round {
+    pub(crate) fn layout(&self) -> DiskLayout {
+        self.findings.layout
+    }
+}
+
+fn log_changes(findings: &Findings) {
+    for crossing in &findings.crossed {
+        tracing::warn!(%crossing, "An eviction threshold is crossed");
+    }
+    for key in &findings.left {
+        tracing::info!(signal = %key.signal, "An eviction threshold is not crossed any more");
+    }
+}
