@@ -12,6 +12,7 @@
 //! (see the crate `scenarios` for what every kubelet must do on every containerd).
 
 mod bed;
+mod beside;
 pub mod manifest;
 mod pod_facts;
 mod ports;
@@ -127,6 +128,8 @@ pub struct Node {
     kubelet: Kubelet,
     arguments: Vec<String>,
     network: Option<NodeNetwork>,
+    /// Shown to the kubelet at the usual place too.
+    containerd: Option<PathBuf>,
     read_only: String,
     healthz: String,
     process: Option<Process>,
@@ -176,6 +179,7 @@ impl Node {
             kubelet: options.kubelet,
             arguments,
             network: options.network,
+            containerd: None,
             read_only: format!("{}:{}", ports.host, ports.read_only),
             healthz: format!("{}:{}", ports.host, ports.healthz),
             process: None,
@@ -258,7 +262,11 @@ impl Node {
     /// Starts the kubelet and waits for nothing.
     pub fn launch(&mut self) -> Result<()> {
         ensure!(self.process.is_none(), "the kubelet runs already");
-        let mut command = peer::confined(&self.kubelet.path()?);
+        let program = self.kubelet.path()?;
+        let mut command = match &self.containerd {
+            Some(containerd) => peer::confined_with(&program, containerd),
+            None => peer::confined(&program),
+        };
         command.args(&self.arguments);
         if let Some(network) = &self.network {
             command = network.enter(&command);

@@ -14,7 +14,8 @@ const OWN_DIRECTORIES: &str = r#"for dir in /var/lib /var/log; do
     mount --make-private "$(findmnt --noheadings --output TARGET --target "$dir" | tail -n 1)" || exit 1
     mount -t tmpfs tmpfs "$dir" || exit 1
 done
-exec "$@""#;
+"#;
+const RUN: &str = r#"exec "$@""#;
 
 /// A command that runs upstream's kubelet; arguments can be added.
 pub fn kubelet() -> Result<Command> {
@@ -26,7 +27,30 @@ pub fn confined(kubelet: &Path) -> Command {
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--propagation", "unchanged"])
-        .args(["sh", "-c", OWN_DIRECTORIES, "kubelet"])
+        .args(["sh", "-c", &format!("{OWN_DIRECTORIES}{RUN}"), "kubelet"])
+        .arg(kubelet);
+    command
+}
+
+/// Upstream's cAdvisor asks the containerd at its usual socket which container a cgroup is of, whatever runtime the kubelet has.
+const USUAL_CONTAINERD: &str = r#"mkdir -p /run/containerd || exit 1
+mount --make-private "$(findmnt --noheadings --output TARGET --target /run/containerd | tail -n 1)" || exit 1
+mount -t tmpfs tmpfs /run/containerd && ln -s "$1" /run/containerd/containerd.sock || exit 1
+shift
+"#;
+
+/// The same with a containerd's socket also where a system's containerd has it, which nobody else sees.
+pub fn confined_with(kubelet: &Path, containerd: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "unchanged"])
+        .args([
+            "sh",
+            "-c",
+            &format!("{OWN_DIRECTORIES}{USUAL_CONTAINERD}{RUN}"),
+            "kubelet",
+        ])
+        .arg(containerd)
         .arg(kubelet);
     command
 }
