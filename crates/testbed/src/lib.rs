@@ -28,6 +28,7 @@ pub mod oracle;
 pub mod peer;
 pub mod process;
 pub mod programs;
+pub mod prometheus;
 pub mod registry;
 pub mod run;
 mod runtime_traces;

@@ -63,6 +63,7 @@ mod oracle_volumes;
 mod pods_scenarios;
 mod pods_switch;
 mod profile;
+mod prometheus;
 mod statistics_beside;
 mod statistics_v2;
 mod virtual_node;
