@@ -18,6 +18,7 @@ mod edges;
 mod files;
 mod images;
 mod keys;
+mod local_socket;
 mod logging;
 mod logs;
 mod metrics;
@@ -29,6 +30,7 @@ mod shutdown;
 mod signals;
 mod startup;
 mod statistics;
+mod top;
 mod unknown_volumes;
 mod volumes;
 mod watchdog;
@@ -44,8 +46,11 @@ fn main() -> ExitCode {
         .skip(1)
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    if let Some((why::COMMAND, rest)) = arguments.split_first().map(|(word, rest)| (word.as_str(), rest)) {
-        return why::run(rest);
+    // No flag of the kubelet's begins without a dash, so that the commands hide no flag.
+    match arguments.split_first().map(|(word, rest)| (word.as_str(), rest)) {
+        Some((why::COMMAND, rest)) => return why::run(rest),
+        Some((top::COMMAND, rest)) => return top::run(rest),
+        Some(_) | None => {}
     }
     match load(&arguments, &files::HostFiles, host_facts()) {
         Ok(Invocation::Print(text)) => {

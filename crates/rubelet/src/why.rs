@@ -4,7 +4,6 @@
 //! to nothing else: no settings are loaded, and no runtime is asked.
 
 mod arguments;
-mod socket;
 mod table;
 
 use std::io::Write;
@@ -15,9 +14,10 @@ use rubelet_model::explanation::{NodeExplanation, PodExplanation};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::local_socket;
 use arguments::{Arguments, Request, USAGE};
 
-/// The first argument. No flag of the kubelet's begins without a dash, so the command hides no flag.
+/// The first argument.
 pub(crate) const COMMAND: &str = "why";
 
 /// Prints the answer; the exit code is 1 when there is none.
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
 }
 
 fn answer(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
-    let ask = |path: &str| socket::ask(&arguments.root_dir, path);
+    let ask = |path: &str| local_socket::ask(&arguments.root_dir, path);
     match &arguments.request {
         Request::Help => write_line(out, USAGE),
         Request::Events => {
@@ -54,7 +54,8 @@ fn answer(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
             let mut pods: Vec<(PodExplanation, Value)> = Vec::new();
             for value in values {
                 let pod = PodExplanation::deserialize(&value).context("the answer makes no sense")?;
-                if wanted.as_deref().is_none_or(|wanted| is_meant(&pod, wanted)) {
+                let names = (pod.uid.as_str(), pod.namespace.as_str(), pod.name.as_str());
+                if wanted.as_deref().is_none_or(|wanted| is_meant(names, wanted)) {
                     pods.push((pod, value));
                 }
             }
@@ -78,21 +79,17 @@ fn answer(arguments: &Arguments, out: &mut Vec<u8>) -> Result<()> {
 }
 
 /// By uid, `namespace/name` or name; of a static pod also the name in its manifest, which lacks the node's.
-fn is_meant(pod: &PodExplanation, wanted: &str) -> bool {
-    if pod.uid.as_str() == wanted {
+pub(crate) fn is_meant((uid, namespace, name): (&str, &str, &str), wanted: &str) -> bool {
+    if uid == wanted {
         return true;
     }
-    let (namespace, name) = match wanted.split_once('/') {
-        Some((namespace, name)) => (Some(namespace), name),
+    let (wanted_namespace, wanted) = match wanted.split_once('/') {
+        Some((namespace, wanted)) => (Some(namespace), wanted),
         None => (None, wanted),
     };
-    let name_fits = pod.name == name
-        || (!name.is_empty()
-            && pod
-                .name
-                .strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with('-')));
-    name_fits && namespace.is_none_or(|namespace| pod.namespace == namespace)
+    let is_begun = |rest: Option<&str>| rest.is_some_and(|rest| rest.starts_with('-'));
+    let name_fits = name == wanted || (!wanted.is_empty() && is_begun(name.strip_prefix(wanted)));
+    name_fits && wanted_namespace.is_none_or(|wanted| namespace == wanted)
 }
 
 /// A uid may be any text, for manifests may set it.
@@ -130,17 +127,8 @@ mod tests {
 
     #[test]
     fn a_pod_is_meant_by_its_names() {
-        let pod = PodExplanation {
-            namespace: "default".to_owned(),
-            name: "web-node-a".to_owned(),
-            uid: "u1".into(),
-            phase: String::new(),
-            containers_ready: 0,
-            containers: 0,
-            restarts: 0,
-            waits_for: None,
-        };
-        let check = |wanted: &str, expected: bool| assert_eq!(is_meant(&pod, wanted), expected, "{wanted}");
+        let names = ("u1", "default", "web-node-a");
+        let check = |wanted: &str, expected: bool| assert_eq!(is_meant(names, wanted), expected, "{wanted}");
         check("web-node-a", true);
         check("web", true);
         check("default/web", true);

@@ -187,7 +187,7 @@ impl Server {
                 counts: options.metrics,
                 pages: options.metrics_pages,
             }),
-            statistics: options.statistics,
+            statistics: Arc::clone(&options.statistics),
             configz: configz.into(),
             logs: Arc::new(ContainerLogs::new(
                 &self.settings,
@@ -224,7 +224,7 @@ impl Server {
             tasks.spawn(serve_healthz(address, api, stopping.clone()));
         }
         let (listener, why_guard) = self.why.into_parts();
-        let why_api = Local(Arc::new(WhyApi::new(options.pods)));
+        let why_api = Local(Arc::new(WhyApi::new(options.pods, options.statistics)));
         tasks.spawn(async move {
             accept_connections("why", listener, WHY_CONNECTIONS, why_api, stopping).await;
             drop(why_guard);

@@ -54,7 +54,7 @@ fn has_form(headers: &HeaderMap) -> bool {
 }
 
 /// The short form is asked for by exactly one value, which is exactly `true`.
-fn extent(query: &str, form: &[u8]) -> SummaryExtent {
+pub(crate) fn extent(query: &str, form: &[u8]) -> SummaryExtent {
     let fields = form_urlencoded::parse(form).chain(form_urlencoded::parse(query.as_bytes()));
     let values: Vec<_> = fields
         .filter(|(name, _)| name == SHORT)

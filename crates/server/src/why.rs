@@ -1,4 +1,4 @@
-//! The local socket of `rubelet why`.
+//! The local socket of `rubelet why` and `rubelet top`.
 //!
 //! Owns the socket file and its paths. Only root and rubelet's own user get an answer; a socket that no process serves any more
 //! is replaced, one that is served is not.
@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use rubelet_model::explanation::PodExplanation;
-use rubelet_ports::PodView;
+use rubelet_ports::{NodeStatistics, PodView};
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
@@ -27,10 +28,12 @@ use crate::connection::{Handler, Peer};
 use crate::connection_phase::ConnectionPhase;
 use crate::response::{Answer, error_line, json, unknown_path, wrong_method};
 use crate::rfc3339;
+use crate::statistics::extent as summary_extent;
 
 /// The socket's name in the root directory.
 pub const SOCKET_NAME: &str = "rubelet.sock";
 const OWNER_ONLY: u32 = 0o600;
+const SUMMARY: &str = "/stats/summary";
 
 #[derive(Debug, Error)]
 pub enum WhySocketError {
@@ -124,11 +127,20 @@ fn bind(root_dir: &Path, path: &Path) -> io::Result<WhySocket> {
 /// What the socket answers.
 pub(crate) struct WhyApi {
     pods: Arc<dyn PodView>,
+    statistics: Arc<dyn NodeStatistics>,
 }
 
 impl WhyApi {
-    pub(crate) fn new(pods: Arc<dyn PodView>) -> Self {
-        Self { pods }
+    pub(crate) fn new(pods: Arc<dyn PodView>, statistics: Arc<dyn NodeStatistics>) -> Self {
+        Self { pods, statistics }
+    }
+
+    /// The page of the HTTP API, for who needs neither its port nor its access.
+    async fn summary(&self, query: &str) -> Answer {
+        match self.statistics.summary(summary_extent(query, &[])).await {
+            Ok(summary) => json(Bytes::from_owner(summary)),
+            Err(error) => error_line(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+        }
     }
 }
 
@@ -138,11 +150,14 @@ impl Handler for WhyApi {
         phase.admitted();
         let path = request.uri().path();
         let uid = path.strip_prefix("/flight/");
-        if !matches!(path, "/why" | "/node" | "/events") && uid.is_none() {
+        if !matches!(path, "/why" | "/node" | "/events" | SUMMARY) && uid.is_none() {
             return unknown_path();
         }
         if request.method() != Method::GET {
             return wrong_method("GET");
+        }
+        if path == SUMMARY {
+            return self.summary(request.uri().query().unwrap_or_default()).await;
         }
         let answer = match (path, uid) {
             (_, Some(uid)) => match self.pods.flight_record(&decoded(uid)).await {

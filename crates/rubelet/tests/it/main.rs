@@ -18,5 +18,6 @@ mod metrics;
 mod pods;
 mod server;
 mod statistics;
+mod top;
 mod volumes;
 mod why;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, ensure};
 use rubelet_model::Timestamp;
@@ -17,7 +18,9 @@ use crate::fixture::Setup;
 #[test]
 fn the_socket_answers_root_only() {
     in_scope("why", async |scope| {
-        let running = Setup::new(scope)?.start().await?;
+        let setup = Setup::new(scope)?;
+        let statistics = setup.statistics.clone();
+        let running = setup.start().await?;
         let explanation = PodExplanation {
             namespace: "default".to_owned(),
             name: "web".to_owned(),
@@ -57,6 +60,16 @@ fn the_socket_answers_root_only() {
         assert_eq!(
             why.get("/events").await?.json()?,
             json!([{ "reason": "Started" }])
+        );
+        let summary = why.get("/stats/summary").await?;
+        assert_eq!(summary.json()?, json!({ "all": 1 }));
+        let summary = why.get("/stats/summary?only_cpu_and_memory=true").await?;
+        assert_eq!(summary.json()?, json!({ "short": 1 }));
+        statistics.has_no_summary.store(true, Ordering::Relaxed);
+        let none = why.get("/stats/summary").await?;
+        assert_eq!(
+            (none.status, none.text().as_str()),
+            (503, "failed to list pod stats: the runtime is away\n")
         );
         assert_eq!(why.get("/pods").await?.status, 404);
         assert_eq!(why.ask("POST", "/why").await?.status, 405);

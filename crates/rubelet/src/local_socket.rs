@@ -1,4 +1,6 @@
-//! One question to the local socket.
+//! One question to the rubelet that runs on this node, over its local socket.
+//!
+//! Owns the connection, its deadline, and the errors that a person reads. What is asked is the commands' concern.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -14,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Far above what the texts and records of all pods can add up to; a peer that sends more is not rubelet.
 const ANSWER_LIMIT_BYTES: u64 = 1 << 30;
 
-pub(super) fn ask(root_dir: &Path, path: &str) -> Result<Value> {
+pub(crate) fn ask(root_dir: &Path, path: &str) -> Result<Value> {
     let shown = root_dir.join(SOCKET_NAME);
     let stream = connect(root_dir).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow::anyhow!(
