@@ -1,5 +1,6 @@
 //! Clocks for tests: one that follows tokio's time, which a test can pause, and one that only a test moves.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -49,6 +50,8 @@ impl Clock for TokioClock {
 pub struct ManualClock {
     epoch: Timestamp,
     elapsed: watch::Sender<Duration>,
+    /// By how much the wall clock was put back. Moments do not follow it.
+    put_back: Mutex<Duration>,
 }
 
 impl ManualClock {
@@ -57,7 +60,13 @@ impl ManualClock {
         Self {
             epoch,
             elapsed: watch::Sender::new(Duration::ZERO),
+            put_back: Mutex::default(),
         }
+    }
+
+    /// Puts the wall clock back, as a step of the machine's clock does.
+    pub fn put_back(&self, by: Duration) {
+        *self.put_back.lock().unwrap_or_else(PoisonError::into_inner) += by;
     }
 
     pub fn advance(&self, by: Duration) {
@@ -73,7 +82,8 @@ impl ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        self.epoch.plus(*self.elapsed.borrow())
+        let put_back = *self.put_back.lock().unwrap_or_else(PoisonError::into_inner);
+        self.epoch.plus(*self.elapsed.borrow()).minus(put_back)
     }
 
     fn moment(&self) -> Moment {

@@ -1,6 +1,6 @@
 //! Disks that are as full as a test says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +19,10 @@ struct State {
     used: BTreeMap<PathBuf, DiskUsage>,
     walked: Vec<PathBuf>,
     hangs: bool,
+    /// Directories of which no walk ends.
+    slow: BTreeSet<PathBuf>,
+    /// Mounts that do not answer within their deadline.
+    dead: BTreeSet<PathBuf>,
 }
 
 impl FakeDisk {
@@ -42,6 +46,16 @@ impl FakeDisk {
         self.state().hangs = true;
     }
 
+    /// No walk through this directory ends.
+    pub fn hang_at(&self, path: &str) {
+        self.state().slow.insert(PathBuf::from(path));
+    }
+
+    /// The filesystem that is mounted here does not answer any more.
+    pub fn die(&self, path: &str) {
+        self.state().dead.insert(PathBuf::from(path));
+    }
+
     /// The volumes that were walked through since the last time.
     pub fn take_walked(&self) -> Vec<PathBuf> {
         std::mem::take(&mut self.state().walked)
@@ -54,8 +68,15 @@ impl FakeDisk {
 
 #[async_trait]
 impl DiskReader for FakeDisk {
-    async fn filesystem(&self, _: &Path) -> Result<FilesystemFigures, SignalError> {
-        Ok(self.state().filesystem)
+    async fn filesystem(&self, path: &Path) -> Result<FilesystemFigures, SignalError> {
+        let state = self.state();
+        if state.dead.contains(path) {
+            return Err(SignalError::new(
+                path.display().to_string(),
+                "no answer within 5 s",
+            ));
+        }
+        Ok(state.filesystem)
     }
 
     async fn devices(&self) -> Result<Devices, SignalError> {
@@ -74,7 +95,8 @@ impl DiskReader for FakeDisk {
         let (used, hangs) = {
             let mut state = self.state();
             state.walked.push(directory.to_owned());
-            (state.used.get(directory).copied(), state.hangs)
+            let hangs = state.hangs || state.slow.contains(directory);
+            (state.used.get(directory).copied(), hangs)
         };
         if hangs {
             std::future::pending::<()>().await;

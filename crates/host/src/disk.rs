@@ -358,6 +358,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_directory_of_many_logs_is_measured_in_time() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..10_000 {
+            fs::write(root.path().join(format!("{number}.log")), "").unwrap();
+        }
+        let subject = DiskSubject::FilesIn(root.path().to_owned());
+        let found = HostDisk::new().measure(vec![subject]).await;
+        assert_eq!(found[0].map(|found| found.inodes), Some(10_000));
+    }
+
+    #[tokio::test]
     async fn answers_are_in_order_and_what_is_missing_is_none() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("one"), "x").unwrap();

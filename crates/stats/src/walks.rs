@@ -3,7 +3,7 @@
 //! Owns the rounds: while volumes are asked for, each is walked through once in a period, one at a time; pages show the last result with
 //! its time. Three periods after the last question the rounds end and the results go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -146,21 +146,29 @@ impl VolumeWalks {
         let Ok(Some(pods)) = self.pods.pods_to_run().await else {
             return;
         };
-        let mut known = self.state().results.clone();
-        let mut results = WalkedVolumes::new();
+        let uids: BTreeSet<String> = pods.iter().map(|pod| uid_of(pod).as_str().to_owned()).collect();
+        self.state().results.retain(|uid, _| uids.contains(uid));
         for pod in pods {
             let uid = uid_of(&pod);
-            let before = known.remove(uid.as_str()).unwrap_or_default();
+            let before = self
+                .state()
+                .results
+                .get(uid.as_str())
+                .cloned()
+                .unwrap_or_default();
             let mut found = Vec::new();
             for volume in measured_volumes(&pod, &self.pods_dir) {
                 let before = before.iter().find(|before| before.name == volume.name);
                 found.extend(self.volume(&volume, before).await);
             }
-            if !found.is_empty() {
+            // At once: a later volume may take long.
+            let results = &mut self.state().results;
+            if found.is_empty() {
+                results.remove(uid.as_str());
+            } else {
                 results.insert(uid.as_str().to_owned(), found);
             }
         }
-        self.state().results = results;
     }
 
     async fn volume(&self, volume: &MeasuredVolume, before: Option<&WalkedVolume>) -> Option<WalkedVolume> {
@@ -183,11 +191,12 @@ impl VolumeWalks {
     }
 
     async fn figures(&self, volume: &MeasuredVolume) -> Result<FsStats, SignalError> {
+        // A dead mount fails here after seconds; a walk through it would hold up those of other volumes for minutes.
+        let filesystem = self.disk.filesystem(&volume.path).await?;
         let began = self.clock.moment();
         let used = self.disk.walk(&volume.path).await?;
         let took = self.clock.moment().since(began);
         self.metrics.measured(MetricSource::Walk, took);
-        let filesystem = self.disk.filesystem(&volume.path).await?;
         Ok(FsStats {
             time: ShownTime(self.clock.now()),
             available_bytes: Some(filesystem.available_bytes),

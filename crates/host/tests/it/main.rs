@@ -6,6 +6,7 @@
     reason = "tests look at the machine"
 )]
 
+mod disk;
 mod files;
 mod log_growth;
 mod login_manager;

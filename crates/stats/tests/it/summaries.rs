@@ -1,6 +1,9 @@
 //! `/stats/summary`, whole and short.
 
+use std::time::Duration;
+
 use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use rubelet_ports::{NodeStatistics as _, SummaryExtent};
 use rubelet_usage::network::Traffic;
 use rubelet_usage::{
@@ -361,6 +364,88 @@ async fn a_volume_that_hangs_leaves_the_rest_of_the_page() {
         pod["ephemeral-storage"],
         filesystem("1970-01-01T01:00:00Z", 27, 5)
     );
+}
+
+/// With an emptyDir `scratch` that takes this much.
+fn add_pod_with_volume(node: &Node, name: &str, bytes: u64) -> String {
+    node.run(name);
+    let volume = format!("/root/pods/uid-{name}/volumes/kubernetes.io~empty-dir/scratch");
+    node.disk.set(&volume, bytes, 1);
+    let pod = json!({
+        "metadata": { "name": name, "namespace": "default", "uid": format!("uid-{name}") },
+        "spec": { "containers": [], "volumes": [{ "name": "scratch", "emptyDir": {} }] },
+    });
+    node.pods.add(from_value(pod).unwrap());
+    volume
+}
+
+/// By pod, what its first volume takes.
+fn volumes(summary: &Value) -> Vec<(String, Option<u64>)> {
+    let pods = summary["pods"].as_array().unwrap();
+    let of_pod = |pod: &Value| {
+        let name = pod["podRef"]["name"].as_str().unwrap().to_owned();
+        (name, pod["volume"][0]["usedBytes"].as_u64())
+    };
+    pods.iter().map(of_pod).collect()
+}
+
+#[tokio::test]
+async fn a_dead_mount_costs_no_other_volume_its_figures() {
+    let node = Node::new();
+    let dead = add_pod_with_volume(&node, "dead", 1);
+    add_pod_with_volume(&node, "web", 2);
+    node.disk.die(&dead);
+    let found = summary(&node, SummaryExtent::Everything).await;
+    let expected = [("dead".to_owned(), None), ("web".to_owned(), Some(2))];
+    assert_eq!(volumes(&found), expected);
+    assert_eq!(node.disk.take_walked().len(), 1, "the dead one is not entered");
+}
+
+#[tokio::test]
+async fn volumes_show_before_a_later_one_is_walked_through() {
+    let node = Node::new();
+    add_pod_with_volume(&node, "first", 1);
+    let slow = add_pod_with_volume(&node, "slow", 2);
+    node.disk.hang_at(&slow);
+    let mut page = std::pin::pin!(summary(&node, SummaryExtent::Everything));
+    assert!(page.as_mut().now_or_never().is_none());
+    settle().await;
+    node.advance(2);
+    let expected = [("first".to_owned(), Some(1)), ("slow".to_owned(), None)];
+    assert_eq!(volumes(&page.await), expected);
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_back_changes_no_rate() {
+    let node = full_node();
+    let web = async || {
+        let found = summary(&node, SummaryExtent::CpuAndMemory).await;
+        let cpu = found["pods"][0]["containers"][0]["cpu"].clone();
+        (cpu["time"].clone(), cpu["usageNanoCores"].clone())
+    };
+    assert_eq!(web().await, (json!(AT), json!(500_000_000)));
+    node.clock.put_back(Duration::from_mins(30));
+    node.advance(10);
+    node.usage
+        .set(&container_cgroup("web"), figures(6_000_000_000, 2000));
+    assert_eq!(web().await, (json!("1970-01-01T00:30:10Z"), json!(100_000_000)));
+    // A container that began in the future has no rate yet.
+    let node = full_node();
+    node.clock.put_back(Duration::from_mins(30));
+    let found = summary(&node, SummaryExtent::Everything).await;
+    let container = &found["pods"][0]["containers"][0];
+    assert_eq!(container["cpu"]["usageNanoCores"], 0);
+    assert_eq!(container["startTime"], "1970-01-01T00:59:50Z");
+}
+
+#[tokio::test]
+async fn fifty_clients_share_one_summary() {
+    let node = full_node();
+    let pages = join_all((0..50).map(|_| summary(&node, SummaryExtent::Everything))).await;
+    assert!(pages.iter().all(|page| *page == pages[0]));
+    assert_eq!(node.runtime.calls(), (1, 1));
+    assert_eq!(node.usage.take_questions().len(), 2, "all cgroups, and the root");
+    assert_eq!(node.disk.take_walked().len(), 2, "each volume once");
 }
 
 #[tokio::test]
