@@ -55,7 +55,7 @@ pub struct SettingSupport {
 }
 
 /// Gates whose turning has its effect today.
-const GATES_IN_USE: [Gate; 45] = [
+const GATES_IN_USE: [Gate; 46] = [
     Gate::AllAlpha,
     Gate::AllBeta,
     Gate::AllowDNSOnlyNodeCSR,
@@ -86,6 +86,7 @@ const GATES_IN_USE: [Gate; 45] = [
     Gate::MatchLabelKeysInPodTopologySpread,
     Gate::MatchLabelKeysInPodTopologySpreadSelectorMerge,
     Gate::MemoryQoS,
+    Gate::PodAndContainerStatsFromCRI,
     Gate::PodDeletionCost,
     Gate::PodLevelResources,
     Gate::PodLevelResourcesFixDefaulting,

@@ -15,7 +15,7 @@ pub enum SystemCgroupError {
     SystemIsRoot(String),
 }
 
-/// Where the node's own programs run, as paths that begin with a slash. `None` where no setting says it.
+/// Where the node's own programs run, as paths that begin with a slash. `None` where no setting names one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemCgroups {
     /// Of rubelet, which moves itself there.

@@ -304,7 +304,7 @@ async fn start_node(
     };
     let ports = agent::ports(settings, edges, &agent_settings, joined, given)?;
     network::keep_helper_chains(settings, &ports);
-    let statistics = statistics::settings(settings, found, &agent_settings, (&system_cgroups, edges));
+    let statistics = statistics::settings(settings, found, &agent_settings, (&system_cgroups, edges)).await;
     let root_dir = agent_settings.root_dir.clone();
     let (agent, fatal) = rubelet_agent::start(ports, agent_settings);
     let shutdown = shutdown::follow(settings, root_dir, edges, joined, &agent, shuts_down)?;

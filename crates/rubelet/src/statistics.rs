@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rubelet_agent::{AgentHandle, AgentSettings};
+use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_host::capacity::huge_pages;
 use rubelet_host::cgroup::CgroupVersion;
 use rubelet_host::cgroups::Layout;
 use rubelet_host::node_facts::NodeFacts;
 use rubelet_host::{HostDisk, HostSignals, HostUsage};
-use rubelet_ports::Clock as _;
+use rubelet_ports::{Clock as _, RuntimeErrorKind, RuntimeReader};
 use rubelet_resources::system_cgroups::SystemCgroups;
 use rubelet_stats::{
-    CgroupPlaces, MachineNames, Statistics, StatisticsMetrics, StatisticsPorts, StatisticsSettings,
-    StoragePlaces, SystemCgroup,
+    CgroupPlaces, MachineNames, PodSource, Statistics, StatisticsMetrics, StatisticsPorts,
+    StatisticsSettings, StoragePlaces, SystemCgroup,
 };
 
 use crate::agent::{NodeFound, pod_logs_dir, std_duration};
@@ -46,7 +47,7 @@ pub(crate) fn of_node(
     Ok(Statistics::new(settings, ports))
 }
 
-pub(crate) fn settings(
+pub(crate) async fn settings(
     settings: &Settings,
     found: &NodeFound<'_>,
     agent: &AgentSettings,
@@ -69,6 +70,33 @@ pub(crate) fn settings(
         machine: machine_names(found),
         volume_period: std_duration(settings.configuration().volume_stats_agg_period),
         huge_page_bytes: huge_pages().into_iter().map(|(size, count)| size * count).sum(),
+        pods: pod_source(settings, edges.cri.as_ref()).await,
+        container_page: wanted_source(settings),
+    }
+}
+
+fn wanted_source(settings: &Settings) -> PodSource {
+    if settings.gates().enabled(Gate::PodAndContainerStatsFromCRI) {
+        PodSource::Runtime
+    } else {
+        PodSource::Cgroups
+    }
+}
+
+/// A runtime that does not count pods leaves it to their cgroups, as for upstream; one that fails is asked again for each page.
+async fn pod_source(settings: &Settings, runtime: &dyn RuntimeReader) -> PodSource {
+    if wanted_source(settings) == PodSource::Cgroups {
+        return PodSource::Cgroups;
+    }
+    match runtime.pod_sandbox_stats("").await {
+        Err(error) if error.kind() == RuntimeErrorKind::Unimplemented => {
+            tracing::info!(
+                gate = "PodAndContainerStatsFromCRI",
+                "The runtime does not count what pods use; their cgroups are read"
+            );
+            PodSource::Cgroups
+        }
+        Ok(_) | Err(_) => PodSource::Runtime,
     }
 }
 

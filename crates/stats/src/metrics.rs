@@ -12,12 +12,16 @@ use rubelet_usage::summary::FsStats;
 
 const CLAIM_LABELS: [&str; 2] = ["namespace", "persistentvolumeclaim"];
 const LOG_LABELS: [&str; 4] = ["uid", "namespace", "pod", "container"];
+/// Where figures of containers come from, in upstream's words.
+const CGROUPS: &str = "cadvisor";
+const RUNTIME: &str = "cri";
 
 /// Metrics of this crate. Clones are the same ones.
 #[derive(Clone)]
 pub struct StatisticsMetrics {
     claims: Arc<[(Shown, Figure)]>,
     logs: Arc<Shown>,
+    provider: IntGaugeVec,
     measured: HistogramVec,
 }
 
@@ -89,12 +93,13 @@ impl StatisticsMetrics {
         let provider = meters.gauges(
             "kubelet_metrics_provider",
             &["provider"],
-            "[ALPHA] Always 1, with where figures of containers come from: cadvisor stands for their cgroups.",
+            "[ALPHA] Always 1, with where figures of containers come from: cadvisor stands for their cgroups, cri for the runtime.",
         )?;
-        provider.with_label_values(&["cadvisor"]).set(1);
+        provider.with_label_values(&[CGROUPS]).set(1);
         Ok(Self {
             claims: claims.collect::<prometheus::Result<Vec<_>>>()?.into(),
             logs: Arc::new(Shown::new(logs)),
+            provider,
             measured: meters.histograms(
                 "kubelet_volume_metric_collection_duration_seconds",
                 &["metric_source"],
@@ -102,6 +107,12 @@ impl StatisticsMetrics {
                 "[ALPHA] Seconds that it took to measure a volume.",
             )?,
         })
+    }
+
+    /// The page of containers has the runtime's own metrics.
+    pub(crate) fn show_runtime_as_provider(&self) {
+        self.provider.reset();
+        self.provider.with_label_values(&[RUNTIME]).set(1);
     }
 
     /// Shows these instead of those before. Of several volumes of a claim the first counts.
@@ -206,6 +217,12 @@ mod tests {
             page().sum("kubelet_metrics_provider", &[("provider", "cadvisor")]),
             Some(1.0)
         );
+        metrics.show_runtime_as_provider();
+        assert_eq!(
+            page().sum("kubelet_metrics_provider", &[("provider", "cri")]),
+            Some(1.0)
+        );
+        assert_eq!(page().sum("kubelet_metrics_provider", &[]), Some(1.0));
         assert_eq!(page().sum("kubelet_volume_stats_used_bytes", &[]), None);
         metrics.show(
             &[volume("a", 7), volume("b", 8), volume("a", 9)],

@@ -57,6 +57,11 @@ fn working_set(memory: Option<&MemoryStats>, now: Timestamp) -> Option<Aged<u64>
 
 /// As old as the oldest of its containers' figures.
 fn processes(sample: &PodSample, now: Timestamp) -> Option<Aged<u64>> {
+    if let Some(counted) = &sample.runtime {
+        let process = counted.linux.as_ref()?.process?;
+        let read_at = Timestamp::from_unix_nanos(process.timestamp);
+        return Some(Aged::new(process.process_count?.value, read_at, now));
+    }
     let counts = sample.containers.iter().filter_map(|container| {
         let reading = &container.row.as_ref()?.reading;
         Some((reading.figures.processes?, reading.read_at))

@@ -1,7 +1,7 @@
 //! Which pods and containers have statistics.
 //!
 //! Owns upstream's choice among the runtime's lists: of the sandboxes of one namespace and name all that are ready, or else the newest;
-//! of those the ones in which a container runs. It must not ask the runtime.
+//! of those the ones in which a container runs; where the runtime counts what pods use, also the others. It must not ask the runtime.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +31,7 @@ pub(crate) struct RunningContainer {
 pub(crate) fn running_pods(
     sandboxes: Vec<v1::PodSandbox>,
     containers: Vec<v1::Container>,
+    has_empty: bool,
 ) -> Vec<RunningPod> {
     let mut running: BTreeMap<String, Vec<RunningContainer>> = BTreeMap::new();
     for container in containers {
@@ -48,7 +49,8 @@ pub(crate) fn running_pods(
         });
     }
     let pods = chosen(sandboxes).into_iter().filter_map(|sandbox| {
-        let mut containers = running.remove(&sandbox.id)?;
+        let containers = running.remove(&sandbox.id);
+        let mut containers = containers.or_else(|| has_empty.then(Vec::new))?;
         containers.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
         let metadata = sandbox.metadata?;
         Some(RunningPod {
@@ -126,7 +128,7 @@ mod tests {
     }
 
     fn check(sandboxes: &[v1::PodSandbox], containers: &[v1::Container], expected: &[(&str, &[&str])]) {
-        let pods = running_pods(sandboxes.to_vec(), containers.to_vec());
+        let pods = running_pods(sandboxes.to_vec(), containers.to_vec(), false);
         let found: Vec<(&str, Vec<&str>)> = pods
             .iter()
             .map(|pod| {
@@ -160,6 +162,11 @@ mod tests {
             &[sandbox("s1", "web", true, 1)],
             &[container("c1", "s1", Exited), container("c2", "gone", Running)],
             &[],
+        );
+        let empty = running_pods(vec![sandbox("s1", "web", true, 1)], Vec::new(), true);
+        assert_eq!(
+            empty.iter().map(|pod| pod.containers.len()).collect::<Vec<_>>(),
+            [0]
         );
         let both = [container("c1", "s1", Running), container("c2", "s2", Running)];
         let pair =

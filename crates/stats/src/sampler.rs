@@ -19,15 +19,26 @@ use rubelet_wire::cri::v1;
 
 use crate::places::CgroupPlaces;
 use crate::pods::{RunningPod, running_pods};
+use crate::runtime_figures::{PodFigures, RuntimeFigures, container_figures, pod_figures};
 use crate::single_flight::SingleFlight;
 
 /// What the runtime may take for its lists, before the last ones are used.
 const LIST_LIMIT: Duration = Duration::from_secs(4);
-/// For figures that the runtime may have to collect from every container.
-const FIGURES_LIMIT: Duration = Duration::from_secs(4);
 /// The runtime is asked for figures at most this often.
 const FIGURES_AGE: Duration = Duration::from_secs(10);
+/// Where the runtime's figures are the only ones, they are new on every page.
+const POD_FIGURES_AGE: Duration = Duration::from_secs(1);
 const ROOT: &str = "/";
+
+/// Who counts what pods use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodSource {
+    /// The kernel, in the pods' cgroups.
+    #[default]
+    Cgroups,
+    /// The runtime, as the gate `PodAndContainerStatsFromCRI` wants it.
+    Runtime,
+}
 
 /// What a look is for: nothing else is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +130,8 @@ pub(crate) struct PodSample {
     pub(crate) sandbox: Option<Row>,
     /// One for each container of `pod`, in their order.
     pub(crate) containers: Vec<ContainerSample>,
+    /// Where the runtime counts what pods use, that is all there is of the pod.
+    pub(crate) runtime: Option<v1::PodSandboxStats>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -128,17 +141,17 @@ pub(crate) struct ContainerSample {
     pub(crate) runtime: Option<v1::ContainerStats>,
 }
 
-pub(crate) type RuntimeFigures = BTreeMap<String, v1::ContainerStats>;
-
 pub(crate) struct Sampler {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) runtime: Arc<dyn RuntimeReader>,
     pub(crate) usage: Arc<dyn UsageReader>,
     pub(crate) places: CgroupPlaces,
     pub(crate) system: Vec<SystemCgroup>,
+    pub(crate) source: PodSource,
     // A std mutex: it is held for steps in memory, never across an await.
     known: Mutex<Known>,
     figures: SingleFlight<Option<Arc<RuntimeFigures>>>,
+    pod_figures: SingleFlight<Result<Arc<PodFigures>, RuntimeError>>,
 }
 
 #[derive(Default)]
@@ -182,6 +195,7 @@ impl Sampler {
         runtime: Arc<dyn RuntimeReader>,
         usage: Arc<dyn UsageReader>,
         (places, system): (CgroupPlaces, Vec<SystemCgroup>),
+        source: PodSource,
     ) -> Self {
         Self {
             clock,
@@ -189,8 +203,10 @@ impl Sampler {
             usage,
             places,
             system,
+            source,
             known: Mutex::default(),
             figures: SingleFlight::default(),
+            pod_figures: SingleFlight::default(),
         }
     }
 
@@ -198,6 +214,7 @@ impl Sampler {
     pub(crate) fn forget(&self) {
         *self.known() = Known::default();
         self.figures.forget();
+        self.pod_figures.forget();
         self.usage.close();
     }
 
@@ -206,7 +223,9 @@ impl Sampler {
     pub(crate) async fn sample(&self, scope: Scope) -> Result<NodeSample, RuntimeError> {
         let Listed { pods, is_fresh } = self.pods().await?;
         let system = self.system_cgroups(scope).await;
-        let asked = self.questions(scope, &system, &pods);
+        let is_counted_by_runtime = self.source == PodSource::Runtime;
+        let in_cgroups: &[RunningPod] = if is_counted_by_runtime { &[] } else { &pods };
+        let asked = self.questions(scope, &system, in_cgroups);
         let root = vec![UsageQuestion {
             paths: vec![Arc::from(ROOT)],
             classes: scope.root(),
@@ -214,33 +233,26 @@ impl Sampler {
         let rows = asked.iter().map(|asked| asked.question.clone()).collect();
         // The root comes last: on machines with many cgroups it takes longest.
         let read = join3(self.booted_at(), self.usage.read(rows), self.usage.read(root));
-        let shown = OptionFuture::from((is_fresh && scope == Scope::Full).then(|| self.figures()));
+        let shows_layers = is_fresh && scope == Scope::Full && !is_counted_by_runtime;
+        let shown = OptionFuture::from(shows_layers.then(|| self.figures()));
         let ((booted_at, rows, root), shown) = join(read, shown).await;
         let (root, mut rows) = self.remember(&asked, rows, (booted_at, root));
-        let figures = match shown {
-            Some(figures) => figures,
-            None if is_fresh && !have_all_figures(&pods, &rows) => self.figures().await,
-            None => None,
+        let pods = if is_counted_by_runtime {
+            let counted = self.pod_figures().await?;
+            pods.iter().filter_map(|pod| counted_pod(pod, &counted)).collect()
+        } else {
+            let figures = match shown {
+                Some(figures) => figures,
+                None if is_fresh && !have_all_figures(&pods, &rows) => self.figures().await,
+                None => None,
+            };
+            // Pods of an old list may have ended since.
+            let pods = pods.iter().filter(|pod| is_fresh || has_a_row(pod, &rows));
+            let pods: Vec<RunningPod> = pods.cloned().collect();
+            pods.into_iter()
+                .map(|pod| pod_of_rows(pod, &mut rows, figures.as_deref()))
+                .collect()
         };
-        // Pods of an old list may have ended since.
-        let pods = pods.iter().filter(|pod| is_fresh || has_a_row(pod, &rows));
-        let pods: Vec<RunningPod> = pods.cloned().collect();
-        let pods = pods.into_iter().map(|pod| PodSample {
-            row: rows.remove(&Subject::Pod(pod.sandbox_id.clone())),
-            sandbox: rows.remove(&Subject::Sandbox(pod.sandbox_id.clone())),
-            containers: pod
-                .containers
-                .iter()
-                .map(|container| ContainerSample {
-                    row: rows.remove(&Subject::Container(container.id.clone())),
-                    runtime: figures
-                        .as_ref()
-                        .and_then(|figures| figures.get(&container.id).cloned()),
-                })
-                .collect(),
-            pod,
-        });
-        let pods = pods.collect();
         let system = system.into_iter().filter_map(|(system, path)| {
             // Two of them may be in one cgroup.
             let row = rows.get(&Subject::System(path))?.clone();
@@ -279,7 +291,8 @@ impl Sampler {
         });
         match lists {
             Ok((sandboxes, containers)) => {
-                let pods = Arc::new(running_pods(sandboxes, containers));
+                let has_empty = self.source == PodSource::Runtime;
+                let pods = Arc::new(running_pods(sandboxes, containers, has_empty));
                 self.known().pods = Some(Arc::clone(&pods));
                 Ok(Listed { pods, is_fresh: true })
             }
@@ -406,13 +419,69 @@ impl Sampler {
     async fn figures(&self) -> Option<Arc<RuntimeFigures>> {
         let runtime = Arc::clone(&self.runtime);
         let clock = Arc::clone(&self.clock);
-        let start = || runtime_figures(runtime, clock).boxed();
+        let start = || container_figures(runtime, clock).boxed();
         self.figures.get(&self.clock, FIGURES_AGE, start).await
+    }
+
+    /// What the runtime counts of all pods.
+    async fn pod_figures(&self) -> Result<Arc<PodFigures>, RuntimeError> {
+        let runtime = Arc::clone(&self.runtime);
+        let clock = Arc::clone(&self.clock);
+        let start = || pod_figures(runtime, clock).boxed();
+        self.pod_figures.get(&self.clock, POD_FIGURES_AGE, start).await
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A pod as its cgroups show it, with the runtime's figures of its containers where they are needed.
+fn pod_of_rows(
+    pod: RunningPod,
+    rows: &mut BTreeMap<Subject, Row>,
+    figures: Option<&RuntimeFigures>,
+) -> PodSample {
+    let containers = pod.containers.iter().map(|container| ContainerSample {
+        row: rows.remove(&Subject::Container(container.id.clone())),
+        runtime: figures.and_then(|figures| figures.get(&container.id).cloned()),
+    });
+    let containers = containers.collect();
+    PodSample {
+        row: rows.remove(&Subject::Pod(pod.sandbox_id.clone())),
+        sandbox: rows.remove(&Subject::Sandbox(pod.sandbox_id.clone())),
+        containers,
+        pod,
+        runtime: None,
+    }
+}
+
+/// A pod as the runtime counts it, with those of its containers that it counts.
+fn counted_pod(pod: &RunningPod, counted: &PodFigures) -> Option<PodSample> {
+    let mut counted = counted.get(&pod.sandbox_id)?.clone();
+    let containers = counted
+        .linux
+        .as_mut()
+        .map(|linux| std::mem::take(&mut linux.containers));
+    let mut by_id: BTreeMap<String, v1::ContainerStats> = containers
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|stats| Some((stats.attributes.as_ref()?.id.clone(), stats)))
+        .collect();
+    let mut pod = pod.clone();
+    pod.containers
+        .retain(|container| by_id.contains_key(&container.id));
+    let containers = pod.containers.iter().map(|container| ContainerSample {
+        row: None,
+        runtime: by_id.remove(&container.id),
+    });
+    Some(PodSample {
+        containers: containers.collect(),
+        pod,
+        row: None,
+        sandbox: None,
+        runtime: Some(counted),
+    })
 }
 
 /// Whether no container needs the figures of the runtime.
@@ -427,29 +496,6 @@ fn have_all_figures(pods: &[RunningPod], rows: &BTreeMap<Subject, Row>) -> bool 
 fn has_a_row(pod: &RunningPod, rows: &BTreeMap<Subject, Row>) -> bool {
     let mut containers = pod.containers.iter();
     containers.any(|container| rows.contains_key(&Subject::Container(container.id.clone())))
-}
-
-async fn runtime_figures(
-    runtime: Arc<dyn RuntimeReader>,
-    clock: Arc<dyn Clock>,
-) -> Option<Arc<RuntimeFigures>> {
-    let list = runtime.list_container_stats(None);
-    let problem = match within(clock.as_ref(), FIGURES_LIMIT, list).await {
-        Ok(Ok(list)) => {
-            let by_id = list.into_iter().filter_map(|stats| {
-                let id = stats.attributes.as_ref()?.id.clone();
-                Some((id, stats))
-            });
-            return Some(Arc::new(by_id.collect()));
-        }
-        Ok(Err(error)) => error.to_string(),
-        Err(elapsed) => elapsed.to_string(),
-    };
-    tracing::warn!(
-        problem,
-        "The runtime has no figures of its containers; they are left out"
-    );
-    None
 }
 
 impl Subject {

@@ -17,12 +17,12 @@ use rubelet_ports::{
 use rubelet_usage::summary::Summary;
 use serde::Serialize as _;
 
-use crate::containers::{ContainerLooks, Look, MachineNames, Pieces};
+use crate::containers::{ContainerLooks, Look, MachineNames, Pieces, RuntimeMetrics, RuntimePage};
 use crate::metrics::StatisticsMetrics;
 use crate::places::CgroupPlaces;
 use crate::pod_usage::pod_usages;
 use crate::resource_page;
-use crate::sampler::{NodeSample, Sampler, Scope, SystemCgroup};
+use crate::sampler::{NodeSample, PodSource, Sampler, Scope, SystemCgroup};
 use crate::single_flight::SingleFlight;
 use crate::storage::{Storage, StoragePlaces};
 use crate::summary::{NodeFacts, assemble};
@@ -63,6 +63,10 @@ pub struct StatisticsSettings {
     pub volume_period: Duration,
     /// Memory that was set aside for huge pages.
     pub huge_page_bytes: u64,
+    /// Who counts what pods use, for all pages but that of containers.
+    pub pods: PodSource,
+    /// Who counts what is on the page of containers.
+    pub container_page: PodSource,
 }
 
 /// Handles are cheap to copy.
@@ -78,6 +82,9 @@ struct Shared {
     storage: Storage,
     containers: ContainerLooks,
     container_look: SingleFlight<Arc<Look>>,
+    /// The runtime's own metrics, where the page of containers has those.
+    runtime_metrics: Option<RuntimeMetrics>,
+    runtime_page: SingleFlight<Arc<RuntimePage>>,
     resource_page: SingleFlight<Arc<[u8]>>,
     short: SingleFlight<Result<Arc<[u8]>, NoSummary>>,
     full: SingleFlight<Result<Arc<[u8]>, NoSummary>>,
@@ -125,7 +132,12 @@ impl Statistics {
             ports.runtime.clone(),
             ports.usage.clone(),
             (settings.places, settings.system_cgroups),
+            settings.pods,
         );
+        let runtime_metrics = (settings.container_page == PodSource::Runtime).then(|| {
+            ports.metrics.show_runtime_as_provider();
+            RuntimeMetrics::new(ports.clock.clone(), ports.runtime.clone())
+        });
         let walks = (!settings.volume_period.is_zero()).then(|| {
             Arc::new(VolumeWalks::new(
                 (ports.clock.clone(), ports.spawner.clone()),
@@ -155,6 +167,8 @@ impl Statistics {
                 storage,
                 containers,
                 container_look: SingleFlight::default(),
+                runtime_metrics,
+                runtime_page: SingleFlight::default(),
                 resource_page: SingleFlight::default(),
                 short: SingleFlight::default(),
                 full: SingleFlight::default(),
@@ -209,11 +223,16 @@ impl NodeStatistics for Statistics {
 
     async fn container_page(&self) -> PagePieces {
         self.asked();
-        let shared = Arc::clone(&self.shared);
-        let start = move || async move { Arc::new(shared.containers.look().await) }.boxed();
-        let clock = &self.shared.ports.clock;
+        let (clock, shared) = (&self.shared.ports.clock, Arc::clone(&self.shared));
+        let start = move || async move { shared.look_at_containers().await }.boxed();
         let look = self.shared.container_look.get(clock, FRESH, start).await;
-        Box::new(Pieces::new(look))
+        if self.shared.runtime_metrics.is_none() {
+            return Box::new(Pieces::new(look));
+        }
+        let shared = Arc::clone(&self.shared);
+        let start = move || async move { shared.look_at_runtime_metrics().await }.boxed();
+        let page = self.shared.runtime_page.get(clock, FRESH, start).await;
+        Box::new(page.pieces().chain(Pieces::new(look)))
     }
 
     async fn summary(&self, extent: SummaryExtent) -> Result<Arc<[u8]>, NoSummary> {
@@ -268,6 +287,20 @@ impl Shared {
         resource_page::render(summary.as_ref()).into_bytes().into()
     }
 
+    async fn look_at_containers(&self) -> Arc<Look> {
+        Arc::new(match self.runtime_metrics {
+            Some(_) => self.containers.look_at_machine().await,
+            None => self.containers.look().await,
+        })
+    }
+
+    async fn look_at_runtime_metrics(&self) -> Arc<RuntimePage> {
+        Arc::new(match &self.runtime_metrics {
+            Some(metrics) => metrics.look().await,
+            None => RuntimePage::default(),
+        })
+    }
+
     async fn encode_summary(&self, scope: Scope) -> Result<Arc<[u8]>, NoSummary> {
         let (_, summary) = self.summary(scope).await.map_err(|error| {
             tracing::warn!(%error, "There are no statistics of pods");
@@ -319,6 +352,7 @@ impl Shared {
     /// They are large, and only good for clients that ask at the same time.
     fn forget_pages(&self) {
         self.container_look.forget();
+        self.runtime_page.forget();
         self.resource_page.forget();
         self.short.forget();
         self.full.forget();

@@ -3,15 +3,14 @@
 //! Owns which figure stands where, by upstream's rules: a pod's figures are those of its cgroup, and only without one the sum of its
 //! containers; a container whose cgroup looks dead has the runtime's.
 
-use rubelet_model::Timestamp;
 use rubelet_usage::summary::{
     ContainerStats, CpuStats, InterfaceStats, IoStats, MemoryStats, NetworkStats, NodeStats, PodReference,
     PodStats, ProcessStats, PsiStats, ShownTime, Summary, SwapStats,
 };
 use rubelet_usage::{Interface, PressureFigures};
-use rubelet_wire::cri::v1;
 
 use crate::pods::RunningContainer;
+use crate::runtime_pods;
 use crate::sampler::{ContainerSample, NodeSample, PodSample, Row, Scope, SystemCgroup};
 
 /// The interface whose figures stand beside the list.
@@ -71,11 +70,15 @@ fn system_stats(cgroup: &SystemCgroup, row: &Row, scope: Scope) -> ContainerStat
 }
 
 fn pod_stats(sample: &PodSample, scope: Scope) -> PodStats {
+    if let Some(counted) = &sample.runtime {
+        return runtime_pods::pod_stats(sample, counted, scope);
+    }
     let PodSample {
         pod,
         row,
         sandbox,
         containers,
+        runtime: _,
     } = sample;
     let is_full = scope == Scope::Full;
     let stats: Vec<ContainerStats> = pod
@@ -120,7 +123,10 @@ fn container_stats(container: &RunningContainer, sample: &ContainerSample, scope
     match (row, runtime) {
         (Some(row), None) => with_row(&mut stats, row, scope),
         (Some(row), Some(_)) if !row.is_dead() => with_row(&mut stats, row, scope),
-        (Some(_) | None, Some(runtime)) => with_runtime(&mut stats, runtime, scope),
+        (Some(_) | None, Some(runtime)) => {
+            let no_stalls = psi(None, scope);
+            runtime_pods::fill(&mut stats, runtime, (scope, no_stalls));
+        }
         (None, None) => {}
     }
     stats
@@ -130,36 +136,6 @@ fn with_row(stats: &mut ContainerStats, row: &Row, scope: Scope) {
     stats.cpu = cpu_stats(row, scope);
     stats.memory = memory_stats(row, scope);
     stats.swap = swap_stats(row);
-}
-
-/// Zeros where the runtime has no figure, as upstream.
-fn with_runtime(stats: &mut ContainerStats, runtime: &v1::ContainerStats, scope: Scope) {
-    let value = |value: &Option<v1::UInt64Value>| value.as_ref().map(|value| value.value);
-    let time = |nanos: i64| ShownTime(Timestamp::from_unix_nanos(nanos));
-    let psi = scope.has_pressure().then(PsiStats::default);
-    let cpu = runtime.cpu.unwrap_or_default();
-    stats.cpu = Some(CpuStats {
-        time: time(cpu.timestamp),
-        usage_nano_cores: Some(value(&cpu.usage_nano_cores).unwrap_or(0)),
-        usage_core_nano_seconds: Some(value(&cpu.usage_core_nano_seconds).unwrap_or(0)),
-        psi,
-    });
-    let memory = runtime.memory.unwrap_or_default();
-    stats.memory = Some(MemoryStats {
-        time: time(memory.timestamp),
-        available_bytes: value(&memory.available_bytes),
-        usage_bytes: value(&memory.usage_bytes),
-        working_set_bytes: Some(value(&memory.working_set_bytes).unwrap_or(0)),
-        rss_bytes: value(&memory.rss_bytes),
-        page_faults: value(&memory.page_faults),
-        major_page_faults: value(&memory.major_page_faults),
-        psi,
-    });
-    stats.swap = runtime.swap.as_ref().map(|swap| SwapStats {
-        time: time(swap.timestamp),
-        swap_available_bytes: value(&swap.swap_available_bytes),
-        swap_usage_bytes: value(&swap.swap_usage_bytes),
-    });
 }
 
 fn time(row: &Row) -> ShownTime {

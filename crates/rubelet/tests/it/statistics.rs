@@ -280,6 +280,49 @@ fn rubelet_runs_in_its_own_cgroup_and_shows_it_beside_the_runtimes() {
     });
 }
 
+#[test]
+fn with_its_gate_the_runtime_counts_pods() {
+    in_scope("runtime-counts", async |scope| {
+        let kubelet = Kubelet::Rubelet(env!("CARGO_BIN_EXE_rubelet").into());
+        let gates = json!({ "PodAndContainerStatsFromCRI": true });
+        let options = Options::new(kubelet).with("featureGates", gates);
+        let bed = Bed::start(scope, Flavour::Debian, options).await?;
+        let node = &bed.node;
+        let web = pod("web").container(shell("main", UNTIL_TERM));
+        node.write("web", &web.json())?;
+        node.wait_until_ready("web").await?;
+        wait_for("the runtime's figures are shown", DEADLINE, || {
+            let summary = summary(node, "")?;
+            for pointer in [
+                "/pods/0/cpu/usageCoreNanoSeconds",
+                "/pods/0/memory/workingSetBytes",
+                "/pods/0/containers/0/cpu/usageCoreNanoSeconds",
+                "/pods/0/containers/0/memory/workingSetBytes",
+                "/pods/0/containers/0/rootfs/inodesUsed",
+                "/node/cpu/usageCoreNanoSeconds",
+            ] {
+                positive(&summary, pointer)?;
+            }
+            Ok(())
+        })?;
+        let name = node.pod_name("web");
+        let labels = [("namespace", "default"), ("pod", name.as_str())];
+        let page = resources(node)?;
+        ensure!(value(&page, "pod_memory_working_set_bytes", &labels)? > 50_000.0);
+        // This containerd has no metrics of its own: the machine is all there is.
+        let page = containers(node)?;
+        ensure!(sum_of(&page, "machine_cpu_cores", &[])? >= 1.0);
+        ensure!(page.sum("container_last_seen", &[]).is_none(), "rows of cgroups");
+        let metrics = node.get("/metrics")?.text();
+        ensure!(
+            metrics.contains("kubelet_metrics_provider{provider=\"cri\"} 1"),
+            "the provider"
+        );
+        ensure!(node.log_lines(&["does not have this feature"])?.is_empty());
+        Ok(())
+    });
+}
+
 /// Whether a process is in a cgroup, in every hierarchy.
 fn is_in(pid: u32, cgroup: &str) -> Result<()> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;

@@ -48,6 +48,8 @@ pub(crate) struct Look {
     pub(super) devices: Devices,
     /// The runtime does not say what runs, and never did.
     pub(super) has_failed: bool,
+    /// Only the machine was looked at.
+    pub(super) is_of_machine: bool,
 }
 
 #[derive(Debug, Default)]
@@ -135,18 +137,33 @@ impl ContainerLooks {
         Look {
             at: self.clock.now(),
             names: Arc::clone(&self.names),
-            machine_labels: Labels::new(&[
-                &[
-                    ("boot_id", &self.names.boot_id),
-                    ("machine_id", &self.names.machine_id),
-                ],
-                &[("system_uuid", &self.names.system_uuid)],
-            ]),
+            machine_labels: self.machine_labels(),
             machine,
             rows: found.into_values().collect(),
             devices: devices.unwrap_or_default(),
             has_failed,
+            is_of_machine: false,
         }
+    }
+
+    /// Of the machine alone, where the runtime has the figures of its containers.
+    pub(crate) async fn look_at_machine(&self) -> Look {
+        Look {
+            at: self.clock.now(),
+            names: Arc::clone(&self.names),
+            machine_labels: self.machine_labels(),
+            machine: self.machine().await,
+            is_of_machine: true,
+            ..Look::default()
+        }
+    }
+
+    fn machine_labels(&self) -> Labels {
+        let names = &self.names;
+        Labels::new(&[
+            &[("boot_id", &names.boot_id), ("machine_id", &names.machine_id)],
+            &[("system_uuid", &names.system_uuid)],
+        ])
     }
 
     async fn node_cgroups(&self) -> Vec<Arc<str>> {

@@ -9,7 +9,10 @@ use super::look::Look;
 use crate::exposition::push_head;
 
 /// A piece ends behind the row with which it becomes longer than this.
-const PIECE_BYTES: usize = 64 << 10;
+pub(super) const PIECE_BYTES: usize = 64 << 10;
+
+/// Families of the machine begin so.
+const OF_MACHINE: &str = "machine_";
 
 pub(crate) struct Pieces {
     look: Arc<Look>,
@@ -46,6 +49,10 @@ impl Iterator for Pieces {
         while let Some(family) = family(self.family) {
             if text.len() >= PIECE_BYTES {
                 break;
+            }
+            if look.is_of_machine && !family.name.starts_with(OF_MACHINE) {
+                self.next_family();
+                continue;
             }
             let begin = text.len();
             if !self.has_head {

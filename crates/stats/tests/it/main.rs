@@ -9,5 +9,6 @@
 mod containers;
 mod node;
 mod pages;
+mod runtime_counts;
 mod summaries;
 mod usage;

@@ -17,8 +17,8 @@ use rubelet_ports::{
 };
 use rubelet_resources::cgroup_name::CgroupDriver;
 use rubelet_stats::{
-    CgroupPlaces, MachineNames, Statistics, StatisticsMetrics, StatisticsPorts, StatisticsSettings,
-    StoragePlaces, SystemCgroup,
+    CgroupPlaces, MachineNames, PodSource, Statistics, StatisticsMetrics, StatisticsPorts,
+    StatisticsSettings, StoragePlaces, SystemCgroup,
 };
 use rubelet_wire::cri::v1;
 
@@ -37,6 +37,11 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new() -> Self {
+        Self::counted_by(PodSource::Cgroups)
+    }
+
+    /// The kernel or the runtime counts what pods use.
+    pub(crate) fn counted_by(source: PodSource) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let runtime = Arc::new(Runtime::default());
         let usage = Arc::new(FakeUsage::new(clock.clone()));
@@ -87,6 +92,8 @@ impl Node {
             },
             volume_period: Duration::from_mins(1),
             huge_page_bytes: 100,
+            pods: source,
+            container_page: source,
         };
         Self {
             statistics: Statistics::new(settings, ports),
@@ -166,6 +173,9 @@ pub(crate) fn container_cgroup(name: &str) -> String {
 pub(crate) struct Runtime {
     pods: Mutex<Vec<(String, Timestamp)>>,
     figures: Mutex<Vec<v1::ContainerStats>>,
+    pod_figures: Mutex<Vec<v1::PodSandboxStats>>,
+    metrics: Mutex<Vec<v1::PodSandboxMetrics>>,
+    pub(crate) descriptions_asked: AtomicUsize,
     problem: Mutex<Option<Problem>>,
     lists: AtomicUsize,
     figures_asked: AtomicUsize,
@@ -213,6 +223,28 @@ impl Runtime {
             ..v1::ContainerStats::default()
         };
         self.figures.lock().unwrap().push(stats);
+    }
+
+    /// Sets what the runtime counts of a pod and its container.
+    pub(crate) fn set_pod_figures(&self, name: &str, linux: v1::LinuxPodSandboxStats) {
+        let stats = v1::PodSandboxStats {
+            attributes: Some(v1::PodSandboxAttributes {
+                id: format!("s-{name}"),
+                ..v1::PodSandboxAttributes::default()
+            }),
+            linux: Some(linux),
+            ..v1::PodSandboxStats::default()
+        };
+        self.pod_figures.lock().unwrap().push(stats);
+    }
+
+    /// The figures of all containers that were set.
+    pub(crate) fn container_figures(&self) -> Vec<v1::ContainerStats> {
+        self.figures.lock().unwrap().clone()
+    }
+
+    pub(crate) fn add_metrics(&self, metrics: v1::PodSandboxMetrics) {
+        self.metrics.lock().unwrap().push(metrics);
     }
 
     /// How often pods were listed, and how often figures were.
@@ -372,15 +404,23 @@ impl RuntimeReader for Runtime {
         &self,
         _: Option<v1::PodSandboxStatsFilter>,
     ) -> Result<Vec<v1::PodSandboxStats>, RuntimeError> {
-        Err(unavailable())
+        let figures = self.pod_figures.lock().unwrap().clone();
+        self.answer(figures).await
     }
 
     async fn list_metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>, RuntimeError> {
-        Err(unavailable())
+        self.descriptions_asked.fetch_add(1, Ordering::Relaxed);
+        let descriptor = v1::MetricDescriptor {
+            name: "container_oom_events_total".to_owned(),
+            help: "Kills.".to_owned(),
+            label_keys: vec!["pod".to_owned()],
+        };
+        self.answer(vec![descriptor]).await
     }
 
     async fn list_pod_sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>, RuntimeError> {
-        Err(unavailable())
+        let metrics = self.metrics.lock().unwrap().clone();
+        self.answer(metrics).await
     }
 
     fn container_events(&self) -> EventStream {
