@@ -1,7 +1,7 @@
 //! The rows of the design's speed and size budget: their names and units.
 
 use super::probes::{COMMANDS_PER_SECOND, REQUESTS_PER_SECOND};
-use super::{objects, statuses, streams};
+use super::{objects, scrapes, statuses, streams};
 
 /// How many pods the rows have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +61,22 @@ pub(super) enum Row {
     LogsFollowed,
     Entered,
     PortForwarded,
+    ResourcePage,
+    SummaryPage,
+    ContainerPage,
+    ScrapedCpu,
+    ScrapedMemory,
+    ScrapedStart,
+    DenseResourcePage,
+    DenseSummaryPage,
+    DenseContainerPage,
+    DenseScrapedCpu,
+    DenseScrapedMemory,
 }
 
 impl Row {
     /// In the order of the table.
-    pub(super) const ALL: [Self; 46] = [
+    pub(super) const ALL: [Self; 57] = [
         Self::OneStart,
         Self::VolumesStart,
         Self::ProbesStart,
@@ -112,6 +123,17 @@ impl Row {
         Self::LogsFollowed,
         Self::Entered,
         Self::PortForwarded,
+        Self::ResourcePage,
+        Self::SummaryPage,
+        Self::ContainerPage,
+        Self::ScrapedCpu,
+        Self::ScrapedMemory,
+        Self::ScrapedStart,
+        Self::DenseResourcePage,
+        Self::DenseSummaryPage,
+        Self::DenseContainerPage,
+        Self::DenseScrapedCpu,
+        Self::DenseScrapedMemory,
     ];
 
     /// The row of many pods that measures the same as this one of a dense node.
@@ -124,6 +146,11 @@ impl Row {
             Self::DenseMemory => Some(Self::MemoryMany),
             Self::DenseAnonymous => Some(Self::AnonymousMany),
             Self::DenseSteadyCpu => Some(Self::SteadyCpu),
+            Self::DenseResourcePage => Some(Self::ResourcePage),
+            Self::DenseSummaryPage => Some(Self::SummaryPage),
+            Self::DenseContainerPage => Some(Self::ContainerPage),
+            Self::DenseScrapedCpu => Some(Self::ScrapedCpu),
+            Self::DenseScrapedMemory => Some(Self::ScrapedMemory),
             _ => None,
         }
     }
@@ -189,6 +216,26 @@ impl Row {
             Self::LogsFollowed => format!("kubectl logs -f: {} MiB of a log", streams::MEGABYTES),
             Self::Entered => "kubectl exec: a command that only answers".to_owned(),
             Self::PortForwarded => format!("kubectl port-forward: {} MiB from the pod", streams::MEGABYTES),
+            Self::ResourcePage | Self::DenseResourcePage => {
+                format!("CPU of the agent for an answer of /metrics/resource, {pods} pods")
+            }
+            Self::SummaryPage | Self::DenseSummaryPage => {
+                format!("CPU of the agent for an answer of /stats/summary, {pods} pods")
+            }
+            Self::ContainerPage | Self::DenseContainerPage => {
+                format!("CPU of the agent for an answer of /metrics/cadvisor, {pods} pods")
+            }
+            Self::ScrapedCpu | Self::DenseScrapedCpu => format!(
+                "CPU with {pods} pods, scraped as by metrics-server every {} s and by Prometheus every {} s",
+                scrapes::METRICS_SERVER.as_secs(),
+                scrapes::PROMETHEUS.as_secs()
+            ),
+            Self::ScrapedMemory | Self::DenseScrapedMemory => {
+                format!("… more resident memory than before the first scrape, {pods} pods")
+            }
+            Self::ScrapedStart => {
+                "one pod's start: … more while all pages are scraped every second".to_owned()
+            }
         }
     }
 
@@ -226,18 +273,29 @@ impl Row {
             | Self::DenseMemory
             | Self::DenseAnonymous
             | Self::ApiMemoryIdle
-            | Self::ApiMemoryMany => format!("{value:.1} MiB"),
+            | Self::ApiMemoryMany
+            | Self::ScrapedMemory
+            | Self::DenseScrapedMemory => format!("{value:.1} MiB"),
             Self::SteadyCpu
             | Self::DenseSteadyCpu
             | Self::RequestsCpu
             | Self::CommandsCpu
-            | Self::ApiSteadyCpu => format!("{value:.2} % of a core"),
+            | Self::ApiSteadyCpu
+            | Self::ScrapedCpu
+            | Self::DenseScrapedCpu => format!("{value:.2} % of a core"),
             Self::VolumesStart
             | Self::ProbesStart
             | Self::RequestsLate
             | Self::RequestsLatest
             | Self::CommandsLate
-            | Self::ApiVolumesStart => format!("{value:.1} ms"),
+            | Self::ApiVolumesStart
+            | Self::ResourcePage
+            | Self::SummaryPage
+            | Self::ContainerPage
+            | Self::ScrapedStart
+            | Self::DenseResourcePage
+            | Self::DenseSummaryPage
+            | Self::DenseContainerPage => format!("{value:.1} ms"),
             Self::RequestsRate | Self::CommandsRate => format!("{value:.1} per s"),
             Self::Binary => format!("{value:.1} MB"),
         }

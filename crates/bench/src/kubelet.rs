@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::cluster::Membership;
 use super::runtime::DEADLINE;
 use super::samples::Column;
+use rubelet_testbed::cgroup_tree::CgroupTree;
 use rubelet_testbed::containerd::Containerd;
 use rubelet_testbed::process::Process;
 use rubelet_testbed::{Scope, http, peer};
@@ -36,6 +37,8 @@ pub(super) struct Place<'a> {
     config: PathBuf,
     address: String,
     membership: Option<Membership>,
+    /// Shown to the kubelet at the usual place too.
+    containerd: Option<PathBuf>,
 }
 
 impl<'a> Place<'a> {
@@ -91,7 +94,20 @@ impl<'a> Place<'a> {
             dir,
             address: format!("127.0.0.1:{read_only_port}"),
             membership: None,
+            containerd: None,
         })
+    }
+
+    /// The same with cgroups for pods and QoS classes, and with the containerd where upstream's cAdvisor looks for one: statistics
+    /// are of these.
+    pub(super) fn with_statistics(mut self, containerd: &Containerd) -> Result<Self> {
+        let mut config: Value = serde_json::from_slice(&fs::read(&self.config)?)?;
+        config["cgroupsPerQOS"] = json!(true);
+        fs::write(&self.config, serde_json::to_vec_pretty(&config)?)
+            .context("write the kubelet's configuration")?;
+        CgroupTree::at(self.scope.cgroup_root()).make()?;
+        self.containerd = Some(containerd.socket());
+        Ok(self)
     }
 
     /// The same as a node of a cluster.
@@ -152,7 +168,10 @@ impl<'a> Place<'a> {
 
     /// Starts the kubelet and waits for nothing.
     pub(super) fn spawn(&self) -> Result<Kubelet> {
-        let mut command = peer::confined(&self.program);
+        let mut command = match &self.containerd {
+            Some(containerd) => peer::confined_with(&self.program, containerd),
+            None => peer::confined(&self.program),
+        };
         command
             .env("NOTIFY_SOCKET", self.dir.join("notify"))
             .arg("--config")
@@ -259,6 +278,11 @@ impl Kubelet {
         read_pods(&answer.body)
     }
 
+    /// Where its pages are.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Waits until the kubelet serves no pod of this manifest any more.
     pub(super) async fn wait_until_gone(&self, name: &str) -> Result<()> {
         let pod = self.pod_name(name);
@@ -362,8 +386,6 @@ fn memory_kib(status: &str, key: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     #[test]

@@ -1,8 +1,8 @@
 //! `make bench`: rubelet, upstream's kubelet and the bare CRI floor on every row of the budget, in one run on one machine.
 //!
 //! All three use the same private containerd, image, pod and configuration, and take turns round by round, so that what
-//! disturbs the machine disturbs all of them. Reading order: `budget` and `limits` (the rows) → `one`, `many`, `probes`, `api`,
-//! `statuses`, `objects`, `streams`, `floor` (what is done) → `kubelet`, `runtime`, `pod`, `cluster`, `audit`, `sightings`, `relay`, `gate`
+//! disturbs the machine disturbs all of them. Reading order: `budget` and `limits` (the rows) → `one`, `many`, `probes`,
+//! `scrapes`, `api`, `statuses`, `objects`, `streams`, `floor` (what is done) → `kubelet`, `runtime`, `pod`, `cluster`, `audit`, `sightings`, `relay`, `gate`
 //! (with what) → `samples` and `report` (what comes out). The machine is noisy: compare the columns of one run, not runs.
 #![allow(
     clippy::disallowed_methods,
@@ -30,6 +30,7 @@ mod relay;
 mod report;
 mod runtime;
 mod samples;
+mod scrapes;
 mod sightings;
 mod statuses;
 mod streams;
@@ -183,6 +184,30 @@ impl<'a> Bench<'a> {
         if round == 1 && options.wants(Group::Dense) {
             self.measure_many(&Scale::dense(options.dense_pods), &options.dense_widths, &places)
                 .await?;
+        }
+        if round == 1 && options.wants(Group::Scrapes) {
+            self.measure_scrapes(round).await?;
+        }
+        Ok(())
+    }
+
+    /// The rows of scrapes, on kubelets with cgroups for pods.
+    async fn measure_scrapes(&mut self, round: usize) -> Result<()> {
+        let rows = [
+            (self.options.pods, &scrapes::MANY),
+            (self.options.dense_pods, &scrapes::DENSE),
+        ];
+        for (pods, rows) in rows {
+            for place in self.places(round)? {
+                let place = place.with_statistics(self.containerd)?;
+                let (mut kubelet, _) = place.start()?;
+                kubelet.settle(SETTLING).await?;
+                let (runtime, samples) = (&mut self.runtime, &mut self.samples);
+                scrapes::measure((pods, rows), self.options.steady(), kubelet, runtime, samples)
+                    .await
+                    .with_context(|| last_words(&place))?;
+                self.runtime.remove_everything().await?;
+            }
         }
         Ok(())
     }

@@ -69,6 +69,15 @@ impl Row {
             Self::LogsFollowed | Self::Entered | Self::PortForwarded => AS_UPSTREAM,
             Self::ApiVolumesStart => Limit::AtMost(15.0),
             Self::Statuses => Limit::AtMost(2.0),
+            Self::ResourcePage => Limit::AtMost(8.0),
+            Self::SummaryPage => Limit::AtMost(30.0),
+            Self::ContainerPage => Limit::AtMost(80.0),
+            Self::DenseResourcePage => Limit::AtMost(40.0),
+            Self::DenseSummaryPage => Limit::AtMost(150.0),
+            Self::DenseContainerPage => Limit::AtMost(400.0),
+            Self::ScrapedCpu | Self::DenseScrapedCpu => Limit::OfUpstream(0.25),
+            Self::ScrapedMemory => Limit::AtMost(4.0),
+            Self::ScrapedStart => Limit::AtMost(10.0),
             Self::AnonymousIdle
             | Self::AnonymousMany
             | Self::DenseAnonymous
@@ -88,7 +97,8 @@ impl Row {
             | Self::ApiManyStop
             | Self::ApiMemoryIdle
             | Self::ApiMemoryMany
-            | Self::ApiSteadyCpu => Limit::Free,
+            | Self::ApiSteadyCpu
+            | Self::DenseScrapedMemory => Limit::Free,
         }
     }
 
@@ -136,7 +146,18 @@ impl Row {
             | Self::Statuses
             | Self::LogsFollowed
             | Self::Entered
-            | Self::PortForwarded => Limit::Free,
+            | Self::PortForwarded
+            | Self::ResourcePage
+            | Self::SummaryPage
+            | Self::ContainerPage
+            | Self::ScrapedCpu
+            | Self::ScrapedMemory
+            | Self::ScrapedStart
+            | Self::DenseResourcePage
+            | Self::DenseSummaryPage
+            | Self::DenseContainerPage
+            | Self::DenseScrapedCpu
+            | Self::DenseScrapedMemory => Limit::Free,
         }
     }
 }

@@ -89,7 +89,7 @@ pub(super) async fn measure_more(
 }
 
 /// The time of one start; the pod is gone afterwards.
-async fn time_start(
+pub(super) async fn time_start(
     kubelet: &Kubelet,
     name: &str,
     manifest: &str,

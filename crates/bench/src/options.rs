@@ -39,6 +39,8 @@ pub enum Group {
     Objects,
     /// Logs, commands and ports through kubectl.
     Streams,
+    /// The pages of statistics with many pods and with as many as a dense node has; measured once, whatever the number of rounds.
+    Scrapes,
 }
 
 /// What to measure.
@@ -103,6 +105,7 @@ impl Options {
             Group::Hundred,
             Group::Dense,
             Group::Probes,
+            Group::Scrapes,
         ]
         .into_iter()
         .any(|group| self.wants(group))
