@@ -25,7 +25,7 @@ const HELD_BYTES: u64 = 6_000_000;
 const SWAPPED_BYTES: u64 = 3_000_000;
 /// Memory moves a little between two looks.
 const SLACK_BYTES: f64 = 1e6;
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "cpu.stat",
     "cpu.max",
     "cpu.pressure",
@@ -35,13 +35,17 @@ const FILES: [&str; 10] = [
     "memory.swap.current",
     "memory.pressure",
     "io.pressure",
+    "io.stat",
     "pids.current",
 ];
 
 /// A pod with a container that waits for its processor, and one that holds memory.
 pub(crate) fn manifest() -> Value {
     let limits = json!({ "limits": { "cpu": "100m", "memory": "32Mi" } });
-    let holds = format!("(head -c {HELD_BYTES} /dev/zero; exec sleep 100000) | tail -c {HELD_BYTES}");
+    // Past the page cache, so that the disk sees it at once.
+    let writes = "dd if=/dev/zero of=/written bs=4096 count=100 oflag=direct 2>/dev/null";
+    let holds =
+        format!("{writes}; (head -c {HELD_BYTES} /dev/zero; exec sleep 100000) | tail -c {HELD_BYTES}");
     let requests = json!({ "requests": { "memory": "16Mi" } });
     pod(MEASURED)
         .metadata("uid", json!(UID))
@@ -129,6 +133,14 @@ impl Kernel {
         let line = text.lines().find(|line| line.starts_with(kind));
         let total = line.and_then(|line| line.rsplit_once("total="));
         Ok(total.with_context(|| format!("no {kind} in {text}"))?.1.parse()?)
+    }
+
+    /// A counter of all devices.
+    fn io(&self, place: &str, key: &str) -> Result<f64> {
+        let words = self.text(place, "io.stat")?.split_whitespace();
+        let counts = words.filter_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        let counts: Vec<f64> = counts.map(str::parse).collect::<Result<_, _>>()?;
+        Ok(counts.iter().sum())
     }
 
     fn working_set(&self, place: &str) -> Result<f64> {
@@ -350,6 +362,20 @@ fn check_containers(pages: &Pages, (before, after): (&Kernel, &Kernel)) -> Resul
         &|kernel| kernel.entry("work", "memory.stat", "anon"),
         SLACK_BYTES,
     )?;
+    for (family, key) in [
+        ("container_fs_writes_bytes_total", "wbytes"),
+        ("container_fs_writes_total", "wios"),
+    ] {
+        let shown = pages.sample(family, "hold")?;
+        ensure!(shown > 0.0, "{family} is 0 of a container that has written");
+        between(
+            family,
+            shown,
+            before.io("hold", key)?,
+            after.io("hold", key)?,
+            0.0,
+        )?;
+    }
     let (quota, period) = after
         .text("work", "cpu.max")?
         .trim()
