@@ -15,6 +15,7 @@ pub mod node_shutdown;
 pub mod observe;
 pub mod plan;
 pub mod pod_state;
+pub mod resize;
 pub mod restart;
 pub mod standing;
 pub mod status;

@@ -61,3 +61,25 @@ pub struct CgroupPlace {
     /// The slice's name, only where systemd owns the tree.
     pub unit: Option<String>,
 }
+
+/// What a pod's cgroup has, as the kernel shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodCgroupReading {
+    /// `None` where nothing is limited.
+    pub memory_limit_bytes: Option<i64>,
+    /// What is charged to it now, page cache included.
+    pub memory_usage_bytes: Option<u64>,
+    pub cpu_shares: Option<u64>,
+    /// `None` where nothing is limited.
+    pub cpu_quota_us: Option<i64>,
+    pub cpu_period_us: Option<i64>,
+}
+
+/// A part of a pod's cgroup that changes while the pod runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodCgroupPart {
+    /// With the other values of memory.
+    MemoryLimit,
+    CpuQuota,
+    CpuShares,
+}

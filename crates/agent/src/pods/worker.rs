@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use rubelet_lifecycle::allocation::{Allocation, infeasible, is_reported};
+use rubelet_lifecycle::allocation::{Allocation, infeasible, is_reported, rebuilt};
 use rubelet_lifecycle::pod_state::{ActiveDeadline, PodState, Requeue, Retry, active_deadline, kill_timeout};
 use rubelet_lifecycle::standing::{Standing, Unclaimed};
 use rubelet_lifecycle::status::{Eviction, Settling, StatusBase, is_api_pod, settle};
@@ -83,7 +83,7 @@ impl Worker {
         Self {
             full_name: full_name_of(&pod),
             qos_class: super::qos_class_of(&pod, context),
-            allocation: is_api_pod(&pod).then(|| Allocation::of(&pod)),
+            allocation: is_api_pod(&pod).then(|| rebuilt::allocated(&pod)),
             resize: None,
             memory: Some(memory),
             job: None,

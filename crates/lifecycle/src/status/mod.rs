@@ -45,6 +45,7 @@ pub use derive::{derive_status, ended_for_good};
 pub use finish::finished_status;
 pub use foreign::reported_status;
 pub use generate::{Generated, generate_status};
+pub(crate) use moments::api_time;
 pub use normal::normalize;
 pub use phase::{PhaseFacts, RESTARTING_ALL_CONTAINERS, pod_phase};
 pub use pod_resources::pod_resources;

@@ -7,7 +7,7 @@ use k8s_openapi::jiff;
 use rubelet_model::Timestamp;
 
 /// The API's form, to the nanosecond. The range of ours lies within the API's.
-pub(super) fn api_time(at: Timestamp) -> Time {
+pub(crate) fn api_time(at: Timestamp) -> Time {
     Time(jiff::Timestamp::from_nanosecond(i128::from(at.unix_nanos())).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
 }
 

@@ -1,7 +1,7 @@
 //! A pod keeps the resources that it was let in with.
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use rubelet_lifecycle::allocation::{Allocation, infeasible};
+use rubelet_lifecycle::allocation::{infeasible, rebuilt};
 use serde_json::{Value, json};
 
 use crate::sample::{at, pod};
@@ -24,7 +24,7 @@ fn cpu(pod: &Pod) -> String {
 
 #[test]
 fn what_was_asked_for_first_counts() {
-    let allocation = Allocation::of(&with("100m"));
+    let allocation = rebuilt::allocated(&with("100m"));
     assert_eq!(allocation.applied(&with("100m")), None);
     let kept = allocation
         .applied(&with("200m"))
@@ -36,7 +36,7 @@ fn what_was_asked_for_first_counts() {
 #[test]
 fn the_pod_as_a_whole_keeps_its_own() {
     let of = |memory: &str| pod(json!({"resources": {"limits": {"memory": memory}}}));
-    let allocation = Allocation::of(&of("1Gi"));
+    let allocation = rebuilt::allocated(&of("1Gi"));
     let kept = allocation
         .applied(&of("2Gi"))
         .expect("it asks for something else");
@@ -48,7 +48,7 @@ fn a_status_tells_what_was_refused_before() {
     let check = |asked: &str, said: Value, expected: &str| {
         let mut pod = with(asked);
         pod.status = Some(status(json!({"containerStatuses": [said]})));
-        let kept = Allocation::of(&pod).applied(&pod).unwrap_or(pod);
+        let kept = rebuilt::allocated(&pod).applied(&pod).unwrap_or(pod);
         assert_eq!(cpu(&kept), expected, "{asked} {said}");
     };
     let said = |allocated: &str| {
@@ -72,7 +72,7 @@ fn a_status_tells_of_limits_too() {
             json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": true,
             "restartCount": 0, "allocatedResources": {"cpu": "1m"}, "resources": {"requests": {"cpu": "2m"}, "limits": shown}}]}),
         ));
-        let kept = Allocation::of(&pod).applied(&pod).unwrap_or(pod);
+        let kept = rebuilt::allocated(&pod).applied(&pod).unwrap_or(pod);
         let resources = kept.spec.unwrap().containers[0].resources.clone().unwrap();
         assert_eq!(json!(resources.limits), expected, "{asked} {shown}");
         assert_eq!(json!(resources.requests), json!({"cpu": "1m"}));
@@ -105,7 +105,7 @@ fn a_status_tells_of_the_pod_as_a_whole() {
     let mut asks = of("2Gi");
     asks.status = Some(status(json!({"allocatedResources": {"memory": "1Gi"},
         "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}})));
-    let kept = Allocation::of(&asks)
+    let kept = rebuilt::allocated(&asks)
         .applied(&asks)
         .expect("it asks for something else");
     assert_eq!(kept.spec, of("1Gi").spec);
@@ -117,7 +117,7 @@ fn totals_in_the_status_are_no_resize() {
     let check = |spec: Value, total: Value| {
         let mut pod = pod(spec);
         pod.status = Some(status(total));
-        assert_eq!(Allocation::of(&pod).applied(&pod), None, "{pod:?}");
+        assert_eq!(rebuilt::allocated(&pod).applied(&pod), None, "{pod:?}");
     };
     let containers = json!([
         {"name": "a", "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "200m"}}},
@@ -151,7 +151,7 @@ fn what_the_pod_as_a_whole_keeps_has_no_overhead() {
         json!({"allocatedResources": {"cpu": "1050m", "memory": "1Mi"},
         "resources": {"limits": {"cpu": "2050m"}}}),
     ));
-    let kept = Allocation::of(&asks)
+    let kept = rebuilt::allocated(&asks)
         .applied(&asks)
         .expect("it asks for something else");
     assert_eq!(kept.spec, of("1").spec);

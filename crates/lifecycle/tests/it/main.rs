@@ -6,6 +6,7 @@
 )]
 
 mod allocation;
+mod allocation_checkpoint;
 mod backoff;
 mod configuration;
 mod configuration_texts;
@@ -23,6 +24,9 @@ mod plan_properties;
 mod plan_unreadable;
 mod pod_state;
 mod recovery;
+mod resize;
+mod resize_conditions;
+mod resize_steps;
 mod sample;
 mod service_variables;
 mod standing;

@@ -8,6 +8,8 @@ use rubelet_model::observation::{
     ContainerExit, ContainerObservation, ContainerState, PodObservation, PodUid, SandboxObservation,
     SandboxState,
 };
+use rubelet_resources::amounts::Amounts;
+use rubelet_resources::{CgroupVersion, NodeFacts};
 use serde_json::{Value, json};
 
 pub(crate) fn at(seconds: i64) -> Timestamp {
@@ -79,6 +81,19 @@ pub(crate) fn observed(
 /// A good sandbox `s0` with these containers.
 pub(crate) fn in_sandbox(containers: Vec<ContainerObservation>) -> PodObservation {
     observed(vec![sandbox("s0", 0, SandboxState::Ready)], containers)
+}
+
+/// A node with cgroup v2, swap and 16 GiB of memory.
+pub(crate) fn node_facts() -> NodeFacts {
+    NodeFacts {
+        cgroup: CgroupVersion::V2,
+        page_size_bytes: 4096,
+        huge_page_sizes: Vec::new(),
+        memory_capacity_bytes: 1 << 34,
+        swap_capacity_bytes: 1 << 30,
+        has_swap_controller: true,
+        allocatable: Amounts::default(),
+    }
 }
 
 /// One line per action.

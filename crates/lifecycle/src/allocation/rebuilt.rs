@@ -1,80 +1,90 @@
-//! The resources that a pod was admitted with, while its spec already asks for others.
+//! Records that were lost, made anew.
 //!
-//! Owns the resources that containers really get. Resizing in place is not implemented yet: a pod whose resources are changed keeps
-//! its allocation, and a condition reports it. Nothing is checkpointed; after a restart the allocation is read from the pod's status.
+//! Owns what a pod that ran before this agent started counts as allocated to it, by its status, and what its containers count as having,
+//! by the runtime. A record that is made anew is no reason to restart anything: what cannot be known counts as it should be.
 
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff;
-use rubelet_model::{Quantity, Timestamp};
+use rubelet_model::Quantity;
+use rubelet_model::observation::{ContainerResources, PodObservation};
 use rubelet_resources::amounts::{CPU, MEMORY};
+use rubelet_resources::cpu::{milli_cpu_of_shares, shares_of_milli_cpu};
 
-use crate::status::conditions::RESIZE_PENDING;
-use crate::status::find_condition;
-
-type Amounts = BTreeMap<String, ApiQuantity>;
+use super::{Allocation, Amounts, ResourceNumbers, resizable_containers};
 
 const LEAST_CPU_MILLIS: i64 = 10;
 const LARGEST_PAGE_BYTES: u64 = 1 << 16;
 
-pub const INFEASIBLE: &str = "Infeasible";
-/// The reason of the event, as upstream names it.
-pub const INFEASIBLE_EVENT: &str = "ResizeInfeasible";
-pub const INFEASIBLE_MESSAGE: &str =
-    "Resizing a pod in place is not supported yet; it goes on with the resources it was started with";
-
-/// The resources of a pod and of its containers, by name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Allocation {
-    pod: Option<ResourceRequirements>,
-    containers: BTreeMap<String, Option<ResourceRequirements>>,
+/// The allocation of a pod without a record. Where its status shows other resources than its spec, those were allocated to it.
+#[must_use]
+pub fn allocated(pod: &Pod) -> Allocation {
+    let containers = resizable_containers(pod);
+    Allocation {
+        pod: first_allocation_of_pod(pod),
+        containers: containers
+            .map(|container| {
+                let resources = first_allocation(pod, container).unwrap_or_default();
+                (container.name.clone(), resources)
+            })
+            .collect(),
+        volumes: None,
+    }
 }
 
-impl Allocation {
-    /// The allocation of a pod that is seen for the first time. Where its status shows other resources than its spec, the agent refused
-    /// that resize before it was restarted.
-    #[must_use]
-    pub fn of(pod: &Pod) -> Self {
-        let spec = pod.spec.as_ref();
-        let init = spec.and_then(|spec| spec.init_containers.as_ref());
-        let regular = spec.map(|spec| &spec.containers);
-        let containers = init.into_iter().chain(regular).flatten();
-        Self {
-            pod: first_allocation_of_pod(pod),
-            containers: containers
-                .map(|container| (container.name.clone(), first_allocation(pod, container)))
-                .collect(),
-        }
-    }
-
-    /// The pod with the resources that it was admitted with; `None` when its spec asks for the same.
-    #[must_use]
-    pub fn applied(&self, pod: &Pod) -> Option<Pod> {
-        let spec = pod.spec.as_ref()?;
-        let init = spec.init_containers.iter().flatten();
-        let differs = |container: &Container| {
-            let known = self.containers.get(&container.name);
-            known.is_some_and(|known| *known != container.resources)
+/// What the running containers of a pod have, which is to have its spec's resources. `known` is what the record has; where the runtime
+/// shows something else, the runtime counts.
+#[must_use]
+pub fn actuated(pod: &Pod, known: Option<&Allocation>, observation: &PodObservation) -> Allocation {
+    let mut found = known.cloned().unwrap_or_else(|| Allocation::asked(pod));
+    for container in resizable_containers(pod) {
+        let newest = observation.newest_container(&container.name);
+        let Some(shown) = newest
+            .filter(|newest| newest.state.is_running())
+            .and_then(|newest| newest.resources)
+        else {
+            continue;
         };
-        let has_changed = spec.resources != self.pod || init.chain(&spec.containers).any(differs);
-        if !has_changed {
-            return None;
+        let Some(recorded) = found.numbers(&container.name) else {
+            continue;
+        };
+        let actual = overlaid(recorded, shown);
+        if actual != recorded {
+            let own = found.containers.remove(&container.name).unwrap_or_default();
+            found
+                .containers
+                .insert(container.name.clone(), actual.written(own));
         }
-        let mut pod = pod.clone();
-        let spec = pod.spec.get_or_insert_default();
-        spec.resources.clone_from(&self.pod);
-        let init = spec.init_containers.iter_mut().flatten();
-        for container in init.chain(&mut spec.containers) {
-            if let Some(known) = self.containers.get(&container.name) {
-                container.resources.clone_from(known);
-            }
-        }
-        Some(pod)
     }
+    found
+}
+
+/// The numbers with those that the runtime shows, unless the kernel's rounding is all that differs.
+fn overlaid(recorded: ResourceNumbers, shown: ContainerResources) -> ResourceNumbers {
+    let mut actual = recorded;
+    let request = if recorded.cpu_request_millis == 0 {
+        recorded.cpu_limit_millis
+    } else {
+        recorded.cpu_request_millis
+    };
+    if let Some(millis) = shown.cpu_request_millis {
+        let shares = i64::try_from(shares_of_milli_cpu(request)).unwrap_or(i64::MAX);
+        if millis != request && millis != milli_cpu_of_shares(shares) {
+            actual.cpu_request_millis = millis;
+        }
+    }
+    if let Some(millis) = shown.cpu_limit_millis
+        && millis.max(LEAST_CPU_MILLIS) != recorded.cpu_limit_millis.max(LEAST_CPU_MILLIS)
+    {
+        actual.cpu_limit_millis = millis;
+    }
+    if let Some(bytes) = shown.memory_limit_bytes
+        && bytes.abs_diff(recorded.memory_limit_bytes) >= LARGEST_PAGE_BYTES
+    {
+        actual.memory_limit_bytes = bytes;
+    }
+    actual
 }
 
 fn first_allocation(pod: &Pod, container: &Container) -> Option<ResourceRequirements> {
@@ -192,38 +202,4 @@ fn same(left: &Amounts, right: &Amounts) -> bool {
         list.iter().map(read).collect()
     };
     read(left) == read(right)
-}
-
-fn reported_before(pod: &Pod) -> Option<&PodCondition> {
-    let conditions = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref());
-    find_condition(conditions.unwrap_or_default(), RESIZE_PENDING)
-        .filter(|before| before.reason.as_deref() == Some(INFEASIBLE))
-}
-
-/// Whether the pod's status already reports that the resize is infeasible.
-#[must_use]
-pub fn is_reported(pod: &Pod) -> bool {
-    reported_before(pod).is_some_and(|before| before.observed_generation == pod.metadata.generation)
-}
-
-/// The condition of a resize that is not carried out. A condition that was reported before keeps its transition time.
-#[must_use]
-pub fn infeasible(pod: &Pod, now: Timestamp) -> PodCondition {
-    let before = reported_before(pod);
-    let now = jiff::Timestamp::from_nanosecond(i128::from(now.unix_nanos())).map(Time);
-    PodCondition {
-        type_: RESIZE_PENDING.to_owned(),
-        status: "True".to_owned(),
-        reason: Some(INFEASIBLE.to_owned()),
-        message: Some(INFEASIBLE_MESSAGE.to_owned()),
-        observed_generation: pod.metadata.generation,
-        last_transition_time: match before {
-            Some(before) => before.last_transition_time.clone(),
-            None => now.ok(),
-        },
-        ..PodCondition::default()
-    }
 }
