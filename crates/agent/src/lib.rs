@@ -21,6 +21,7 @@ mod observer;
 mod pods;
 pub mod recorder;
 mod resolver_check;
+mod resource_records;
 mod runtime_health;
 pub mod settings;
 pub mod sources;
@@ -47,6 +48,7 @@ use job::AgentContext;
 use observer::{LastList, Observer};
 use pods::Inputs;
 pub use pods::{EndPod, EndPodError, EndReason};
+use resource_records::ResourceRecords;
 use sources::{Merger, SourcePorts, SourceSettings, Sources};
 use supervisor::Supervisor;
 use user_ids::UserIds;
@@ -94,7 +96,10 @@ pub fn start(ports: AgentPorts, settings: AgentSettings) -> (AgentHandle, mpsc::
         events: Arc::new(Vec::new),
         mirrors: mirrors.clone(),
     };
+    let (resources, keep) = ResourceRecords::new(&ports, &settings.root_dir);
+    supervisor.spawn("record of resources", keep);
     let shared = Arc::new(AgentContext {
+        resources,
         user_ids: UserIds::new(&settings.root_dir, settings.user_namespaces.clone()),
         starts: Arc::new(Semaphore::new(settings.starts_in_flight.max(1))),
         stops: Semaphore::new(settings.stops_in_flight.max(1)),

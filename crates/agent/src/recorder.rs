@@ -3,13 +3,14 @@
 //! Owns a bounded ring per pod. Decisions are pure, so that a record can be replayed later with the same result; a defect from the
 //! field becomes a test that way. Plans are recorded as they are executed. It decides nothing, and keeps nothing on disk.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::backoff::CrashBackoff;
 use rubelet_lifecycle::plan::{Plan, PlanInput, PodPlanFacts, PodPlanInput, plan_pod};
 use rubelet_lifecycle::pod_state::{Effect, Event, PodState};
+use rubelet_lifecycle::resize::ResizeNeeds;
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, ProbeResults};
@@ -44,6 +45,9 @@ pub enum Entry {
         probes: ProbeResults,
         backoff: CrashBackoff,
         restarting_all: bool,
+        /// What of the pod had other resources than were allocated to it.
+        #[serde(default)]
+        resize: Box<ResizeNeeds>,
         facts: Box<PodPlanFacts>,
         /// Whether the same plan was executed before and had no effect.
         repeats: bool,
@@ -74,6 +78,7 @@ pub fn replay_plan(entry: &Entry, record: &Record) -> Option<Plan> {
         probes,
         backoff,
         restarting_all,
+        resize,
         facts,
         repeats,
         ..
@@ -88,7 +93,7 @@ pub fn replay_plan(entry: &Entry, record: &Record) -> Option<Plan> {
         backoff,
         gates: record.gates,
         restarting_all: *restarting_all,
-        resized: &BTreeSet::new(),
+        resize,
         now: *at,
     };
     let plan = |previous| {
@@ -117,6 +122,7 @@ enum Kept {
         probes: ProbeResults,
         backoff: CrashBackoff,
         restarting_all: bool,
+        resize: Box<ResizeNeeds>,
         facts: Box<PodPlanFacts>,
         plan: Plan,
     },
@@ -167,6 +173,7 @@ impl FlightRecorder {
             probes: planned.input.probes.clone(),
             backoff: planned.input.backoff.clone(),
             restarting_all: planned.input.restarting_all,
+            resize: Box::new(planned.input.resize.clone()),
             facts: Box::new(planned.facts.clone()),
             plan: planned.plan.clone(),
         });
@@ -189,6 +196,7 @@ impl FlightRecorder {
                 probes,
                 backoff,
                 restarting_all,
+                resize,
                 facts,
                 plan,
             } => Entry::Plan {
@@ -198,6 +206,7 @@ impl FlightRecorder {
                 probes: probes.clone(),
                 backoff: backoff.clone(),
                 restarting_all: *restarting_all,
+                resize: resize.clone(),
                 facts: facts.clone(),
                 repeats: plan.is_repeated(),
                 actions: actions_as_text(plan),

@@ -8,6 +8,7 @@ use rubelet_config::FeatureGates;
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_lifecycle::garbage::GarbageLimits;
+use rubelet_lifecycle::resize::ResizeTerms;
 use rubelet_lifecycle::status::StatusGates;
 use rubelet_lifecycle::user_namespaces::UserNamespaces;
 use rubelet_ports::api::PodReader;
@@ -97,6 +98,8 @@ pub struct AgentSettings {
     pub status_gates: StatusGates,
     /// What pods are judged by before they may run.
     pub admission: NodeTerms,
+    /// Which changes of a pod's resources can never be carried out here.
+    pub resize: ResizeTerms,
     pub crash_backoff: BackoffLimits,
     /// Of dead containers, as upstream's deprecated flags have them.
     pub garbage: GarbageLimits,

@@ -24,12 +24,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::cgroup::{CgroupValues, PodCgroupPart, PodCgroupReading};
 use rubelet_model::observation::PodUid;
 use rubelet_model::pod::uid_text;
 use rubelet_ports::{CgroupError, CgroupErrorKind, PodCgroups};
+use rubelet_resources::cgroup_files::{read_files, reading_files};
 use rubelet_resources::cgroup_name::{CgroupName, node_allocatable, pod_cgroup_name, pod_uid_of};
 use rubelet_resources::slice::cgroup_values;
-use rubelet_resources::{PodDemand, QosClass, pod_cgroup, qos_class};
+use rubelet_resources::{PodCgroup, PodDemand, QosClass, pod_cgroup, qos_class};
 use tokio::sync::Notify;
 
 use held::HeldPods;
@@ -82,6 +84,22 @@ impl Cgroups {
         pod_cgroup_name(&self.settings.cgroup_root, class, uid)
             .map_err(|error| CgroupError::new(uid, CgroupErrorKind::Other, error.to_string()))
     }
+
+    /// The place of a pod's cgroup, and all its values.
+    fn of_pod(&self, pod: &Pod) -> Result<(CgroupName, PodCgroup), CgroupError> {
+        let uid = uid_text(pod);
+        let demand = PodDemand::read(pod)
+            .map_err(|error| CgroupError::new(uid, CgroupErrorKind::Other, error.to_string()))?;
+        let (rules, facts) = (&self.settings.rules, &self.settings.facts);
+        let name = self.pod_name(qos_class(&demand, rules), uid)?;
+        Ok((name, pod_cgroup(&demand, rules, facts, false)))
+    }
+}
+
+/// Sizes of huge pages that a part does not name would be limited to nothing.
+fn without_huge_pages(mut values: CgroupValues) -> CgroupValues {
+    values.files.retain(|file| file.controller != "hugetlb");
+    values
 }
 
 #[async_trait]
@@ -99,12 +117,8 @@ impl PodCgroups for Cgroups {
 
     async fn create(&self, pod: &Pod) -> Result<(), CgroupError> {
         let uid = uid_text(pod);
-        let demand = PodDemand::read(pod)
-            .map_err(|error| CgroupError::new(uid, CgroupErrorKind::Other, error.to_string()))?;
-        let (rules, facts) = (&self.settings.rules, &self.settings.facts);
-        let name = self.pod_name(qos_class(&demand, rules), uid)?;
-        let cgroup = pod_cgroup(&demand, rules, facts, false);
-        let values = cgroup_values(&name, &cgroup, self.settings.driver, facts);
+        let (name, cgroup) = self.of_pod(pod)?;
+        let values = cgroup_values(&name, &cgroup, self.settings.driver, &self.settings.facts);
         let problems = self.ports.writer.create(values).await?;
         for problem in problems {
             // As for upstream, the pod runs all the same: its containers have limits of their own.
@@ -127,6 +141,21 @@ impl PodCgroups for Cgroups {
         // A list that fails is an error. A look at the one path could not distinguish that from a missing cgroup.
         let (tier, name) = path.rsplit_once('/').unwrap_or_default();
         Ok(self.ports.reader.children(tier).await?.contains(name))
+    }
+
+    async fn read(&self, pod: &Pod) -> Result<Option<PodCgroupReading>, CgroupError> {
+        let (name, _) = self.of_pod(pod)?;
+        let version = self.settings.facts.cgroup;
+        let path = name.path(self.settings.driver);
+        let texts = self.ports.reader.read(&path, reading_files(version)).await?;
+        Ok(Some(read_files(&texts, version)))
+    }
+
+    async fn update(&self, pod: &Pod, part: PodCgroupPart) -> Result<(), CgroupError> {
+        let (name, cgroup) = self.of_pod(pod)?;
+        let settings = &self.settings;
+        let values = cgroup_values(&name, &cgroup.part(part), settings.driver, &settings.facts);
+        self.ports.writer.update(without_huge_pages(values)).await
     }
 
     async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {

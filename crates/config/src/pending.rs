@@ -105,16 +105,13 @@ const GATES_IN_USE: [Gate; 46] = [
 ];
 
 /// Gates that are on by default, and whose features upstream's kubelet has and rubelet does not have yet.
-const GATES_WITHOUT_FEATURE: [Gate; 25] = [
+const GATES_WITHOUT_FEATURE: [Gate; 22] = [
     Gate::CPUManagerPolicyBetaOptions,
     Gate::CPUManagerPolicyOptions,
     Gate::CSIServiceAccountTokenSecrets,
     Gate::DRAExtendedResource,
     Gate::DisableCPUQuotaWithExclusiveCPUs,
     Gate::DynamicResourceAllocation,
-    Gate::InPlacePodLevelResourcesVerticalScaling,
-    Gate::InPlacePodVerticalScaling,
-    Gate::InPlacePodVerticalScalingInitContainers,
     Gate::KubeletPSI,
     Gate::KubeletPodResourcesDynamicResources,
     Gate::KubeletPodResourcesGet,

@@ -48,10 +48,16 @@ pub enum Bug {
     OverwriteKept,
     /// A probe whose host name could not be looked up for want of room counts as failed.
     LookupsBlamed,
+    /// A memory limit is set without a look at what is used.
+    LimitBelowUsage,
+    /// What was actuated is not recorded, so that a container is restarted for its resize again.
+    ActuationForgotten,
+    /// A container gets more before its pod does.
+    PodRaisedLast,
 }
 
 impl Bug {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::GraceGrows,
         Self::StartWhileTerminating,
         Self::LostWakeUp,
@@ -73,6 +79,9 @@ impl Bug {
         Self::NamesKeptUntilSources,
         Self::OverwriteKept,
         Self::LookupsBlamed,
+        Self::LimitBelowUsage,
+        Self::ActuationForgotten,
+        Self::PodRaisedLast,
     ];
 }
 

@@ -14,6 +14,14 @@ pub struct FileValue {
     pub is_optional: bool,
 }
 
+/// One file of a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePlace {
+    /// cgroup v1 mounts each controller at its own place.
+    pub controller: &'static str,
+    pub file: &'static str,
+}
+
 /// A value of a unit's property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertyValue {

@@ -141,4 +141,6 @@ pub struct DeclaredFeatureGates {
     pub user_namespaces_host_network: bool,
     pub volume_bind_mount_options: bool,
     pub extend_websockets: bool,
+    pub pod_level_resize: bool,
+    pub init_container_resize: bool,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
+use rubelet_model::cgroup::{CgroupPlace, CgroupValues, FilePlace, PodCgroupPart, PodCgroupReading};
 use rubelet_model::observation::PodUid;
 use thiserror::Error;
 
@@ -51,6 +51,9 @@ pub trait CgroupReader: Send + Sync {
 
     /// The names of the cgroups directly below, in any hierarchy. A cgroup that is not there has none.
     async fn children(&self, path: &str) -> Result<BTreeSet<String>, CgroupError>;
+
+    /// The texts of files of one cgroup, in the given order; `None` for a file that is not there.
+    async fn read(&self, path: &str, files: &[FilePlace]) -> Result<Vec<Option<String>>, CgroupError>;
 }
 
 /// Calls that change something.
@@ -109,6 +112,12 @@ pub trait PodCgroups: Send + Sync {
     /// Whether the pod has its cgroup, where this node puts it.
     async fn exists(&self, pod: &Pod) -> Result<bool, CgroupError>;
 
+    /// What the pod's cgroup has; `None` where pods have no cgroups.
+    async fn read(&self, pod: &Pod) -> Result<Option<PodCgroupReading>, CgroupError>;
+
+    /// Writes a part of the values that follow from the pod's resources. The cgroup has to exist.
+    async fn update(&self, pod: &Pod, part: PodCgroupPart) -> Result<(), CgroupError>;
+
     /// Removes the pod's cgroup with everything that still runs in it.
     async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError>;
 
@@ -132,6 +141,14 @@ impl PodCgroups for NoPodCgroups {
 
     async fn exists(&self, _pod: &Pod) -> Result<bool, CgroupError> {
         Ok(true)
+    }
+
+    async fn read(&self, _pod: &Pod) -> Result<Option<PodCgroupReading>, CgroupError> {
+        Ok(None)
+    }
+
+    async fn update(&self, _pod: &Pod, _part: PodCgroupPart) -> Result<(), CgroupError> {
+        Ok(())
     }
 
     async fn remove(&self, _uid: &PodUid) -> Result<(), CgroupError> {

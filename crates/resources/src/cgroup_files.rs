@@ -1,10 +1,10 @@
 //! Which files a cgroup's values go to, on both versions.
 //!
-//! Owns file names and value formats, in an order in which the kernel takes them. It writes nothing.
+//! Owns file names and value formats, in an order in which the kernel takes them, and how values are read back. It opens nothing.
 
-use rubelet_model::cgroup::FileValue;
+use rubelet_model::cgroup::{FilePlace, FileValue, PodCgroupReading};
 
-use crate::cpu::weight_of_shares;
+use crate::cpu::{shares_of_weight, weight_of_shares};
 use crate::huge_pages::page_size_name;
 use crate::pod_cgroup::PodCgroup;
 use crate::rules::{CgroupVersion, NodeFacts};
@@ -125,4 +125,64 @@ fn huge_page_values(cgroup: &PodCgroup, facts: &NodeFacts) -> Vec<FileValue> {
         ]
     };
     named.clone().into_iter().chain(unnamed).flat_map(files).collect()
+}
+
+const fn place(controller: &'static str, file: &'static str) -> FilePlace {
+    FilePlace { controller, file }
+}
+
+/// More than any machine has: the kernel's "no limit" of version 1, less than a page below the largest number.
+const V1_UNLIMITED_BYTES: i64 = 1 << 62;
+
+const V1_READING: [FilePlace; 5] = [
+    place("memory", "memory.limit_in_bytes"),
+    place("memory", "memory.usage_in_bytes"),
+    place("cpu", "cpu.shares"),
+    place("cpu", "cpu.cfs_quota_us"),
+    place("cpu", "cpu.cfs_period_us"),
+];
+const V2_READING: [FilePlace; 4] = [
+    place("memory", "memory.max"),
+    place("memory", "memory.current"),
+    place("cpu", "cpu.weight"),
+    place("cpu", "cpu.max"),
+];
+
+/// The files that a pod's cgroup is read from.
+#[must_use]
+pub fn reading_files(version: CgroupVersion) -> &'static [FilePlace] {
+    match version {
+        CgroupVersion::V1 => &V1_READING,
+        CgroupVersion::V2 => &V2_READING,
+    }
+}
+
+/// What a pod's cgroup has, by the texts of [`reading_files`]. What is missing or no number is not known.
+#[must_use]
+pub fn read_files(texts: &[Option<String>], version: CgroupVersion) -> PodCgroupReading {
+    let text = |index: usize| texts.get(index).and_then(Option::as_deref).map(str::trim);
+    let number = |index: usize| text(index).and_then(|text| text.parse::<i64>().ok());
+    let unsigned = |index: usize| number(index).and_then(|number| u64::try_from(number).ok());
+    let limited = |limit: Option<i64>| limit.filter(|limit| (1..V1_UNLIMITED_BYTES).contains(limit));
+    let memory_limit_bytes = limited(number(0));
+    let memory_usage_bytes = unsigned(1);
+    match version {
+        CgroupVersion::V1 => PodCgroupReading {
+            memory_limit_bytes,
+            memory_usage_bytes,
+            cpu_shares: unsigned(2),
+            cpu_quota_us: number(3).filter(|quota| *quota > 0),
+            cpu_period_us: number(4),
+        },
+        CgroupVersion::V2 => {
+            let (quota, period) = text(3).and_then(|text| text.split_once(' ')).unwrap_or_default();
+            PodCgroupReading {
+                memory_limit_bytes,
+                memory_usage_bytes,
+                cpu_shares: unsigned(2).map(shares_of_weight),
+                cpu_quota_us: quota.parse().ok(),
+                cpu_period_us: period.parse().ok(),
+            }
+        }
+    }
 }

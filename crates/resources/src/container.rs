@@ -6,11 +6,12 @@ use rubelet_model::Quantity;
 use rubelet_wire::cri::v1::LinuxContainerResources;
 
 use crate::amounts::{Amounts, CPU, MEMORY};
-use crate::cpu::{UNLIMITED_QUOTA, quota_of_milli_cpu, shares_of_milli_cpu};
+use crate::cpu::{UNLIMITED_QUOTA, milli_cpu_of_shares, quota_of_milli_cpu, shares_of_milli_cpu};
 use crate::demand::{ContainerDemand, Overhead, PodDemand};
 use crate::huge_pages::container_limits;
 use crate::memory_qos::{self, HIGH, OOM_GROUP, UNLIMITED};
 use crate::oom::score_adjustment;
+use crate::pod_cgroup::PodCgroup;
 use crate::rules::{CgroupVersion, NodeFacts, Rules};
 use crate::swap::limit_swap;
 
@@ -92,6 +93,36 @@ pub fn overhead_resources(demand: &PodDemand, rules: &Rules, facts: &NodeFacts) 
         has_exclusive_cpus: false,
     };
     base(basis, rules, facts)
+}
+
+/// The values of the pod's cgroup less the pod's overhead.
+pub fn without_overhead(demand: &PodDemand, cgroup: &PodCgroup) -> LinuxContainerResources {
+    let overhead = demand.overhead.clone().unwrap_or_default();
+    let period = cgroup.cpu_period_us.unwrap_or_default();
+    let cpu_milli = overhead.milli_value(CPU);
+    let quota = cgroup.cpu_quota_us.unwrap_or_default();
+    let shares = cgroup.cpu_shares.unwrap_or_default();
+    let signed = |shares: u64| i64::try_from(shares).unwrap_or(i64::MAX);
+    let shares = match cpu_milli {
+        0 => shares,
+        milli => shares_of_milli_cpu(milli_cpu_of_shares(signed(shares)) - milli),
+    };
+    LinuxContainerResources {
+        cpu_period: period,
+        // No quota has nothing to take from.
+        cpu_quota: if quota > 0 {
+            quota - quota_of_milli_cpu(cpu_milli, period)
+        } else {
+            quota
+        },
+        cpu_shares: signed(shares),
+        memory_limit_in_bytes: cgroup
+            .memory_bytes
+            .filter(|bytes| *bytes > 0)
+            .map_or(0, |bytes| bytes - overhead.value(MEMORY)),
+        unified: cgroup.unified.clone(),
+        ..LinuxContainerResources::default()
+    }
 }
 
 #[derive(Clone, Copy)]

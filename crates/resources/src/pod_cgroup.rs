@@ -2,6 +2,7 @@
 //!
 //! Owns what is limited at pod level and for which class. Writing the files belongs to the host adapter.
 
+use rubelet_model::cgroup::PodCgroupPart;
 use rubelet_model::pod::QosClass;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,29 @@ pub struct PodCgroup {
     pub huge_page_limits: BTreeMap<i64, i64>,
     /// cgroup v2 files by name.
     pub unified: BTreeMap<String, String>,
+}
+
+impl PodCgroup {
+    /// Only one part of the values, to be written while the pod runs.
+    #[must_use]
+    pub fn part(&self, part: PodCgroupPart) -> Self {
+        match part {
+            PodCgroupPart::MemoryLimit => Self {
+                memory_bytes: self.memory_bytes,
+                unified: self.unified.clone(),
+                ..Self::default()
+            },
+            PodCgroupPart::CpuQuota => Self {
+                cpu_quota_us: self.cpu_quota_us,
+                cpu_period_us: self.cpu_period_us,
+                ..Self::default()
+            },
+            PodCgroupPart::CpuShares => Self {
+                cpu_shares: self.cpu_shares,
+                ..Self::default()
+            },
+        }
+    }
 }
 
 /// The pod's cgroup. A pod with CPUs of its own has no quota.

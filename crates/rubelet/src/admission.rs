@@ -83,6 +83,7 @@ pub(crate) fn terms(settings: &Settings, found: &NodeFound<'_>, allocatable: &Am
             restart_all_containers: gates.enabled(Gate::RestartAllContainersOnContainerExits),
             user_namespaces_host_network: gates.enabled(Gate::UserNamespacesHostNetworkSupport),
             volume_bind_mount_options: gates.enabled(Gate::VolumeBindMountOptions),
+            pod_level_resize: gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
             declared: gates.enabled(Gate::NodeDeclaredFeatures),
             toleration_comparison: gates.enabled(Gate::TaintTolerationComparisonOperators),
         },

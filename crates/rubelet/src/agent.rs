@@ -20,6 +20,7 @@ use rubelet_host::subordinate_ids::subordinate_ids;
 use rubelet_lifecycle::backoff::BackoffLimits;
 use rubelet_lifecycle::configuration::NodeConfiguration;
 use rubelet_lifecycle::garbage::GarbageLimits;
+use rubelet_lifecycle::resize::ResizeTerms;
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_lifecycle::status::StatusGates;
 use rubelet_lifecycle::user_namespaces::{DEFAULT_IDS_PER_POD, IdRange, UserNamespaces};
@@ -166,6 +167,7 @@ pub(crate) fn settings(settings: &Settings, found: &NodeFound<'_>) -> Result<Age
         node: node_configuration(settings, found, &root_dir, &allocatable)?,
         admission: admission::terms(settings, found, &allocatable)?,
         user_namespaces: user_namespaces(settings)?,
+        resize: resize_terms(settings),
         status_gates: status_gates(settings),
         crash_backoff: BackoffLimits::new(
             gates.enabled(Gate::ReduceDefaultCrashLoopBackOffDecay),
@@ -228,6 +230,18 @@ fn status_gates(settings: &Settings) -> StatusGates {
         change_container_status_on_restart: gates.enabled(Gate::ChangeContainerStatusOnKubeletRestart),
         container_stop_signals: gates.enabled(Gate::ContainerStopSignals),
         pod_level_resources: gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
+    }
+}
+
+/// Static policies give containers of Guaranteed pods CPUs and memory of their own, which a resize leaves as they are.
+fn resize_terms(settings: &Settings) -> ResizeTerms {
+    let (configuration, gates) = (settings.configuration(), settings.gates());
+    ResizeTerms {
+        pod_level: gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
+        has_static_cpus: configuration.cpu_manager_policy == "static"
+            && !gates.enabled(Gate::InPlacePodVerticalScalingExclusiveCPUs),
+        has_static_memory: configuration.memory_manager_policy == "Static"
+            && !gates.enabled(Gate::InPlacePodVerticalScalingExclusiveMemory),
     }
 }
 

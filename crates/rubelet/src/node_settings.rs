@@ -37,6 +37,8 @@ pub(crate) fn of(settings: &Settings, found: &NodeFound<'_>, agent: &AgentSettin
             user_namespaces_host_network: gates.enabled(Gate::UserNamespacesHostNetworkSupport),
             volume_bind_mount_options: gates.enabled(Gate::VolumeBindMountOptions),
             extend_websockets: gates.enabled(Gate::ExtendWebSocketsToKubelet),
+            pod_level_resize: gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
+            init_container_resize: gates.enabled(Gate::InPlacePodVerticalScalingInitContainers),
         },
         counts_ephemeral_storage: configuration.local_storage_capacity_isolation.unwrap_or(true),
         is_cgroup_v1: found.cgroup == CgroupVersion::V1,

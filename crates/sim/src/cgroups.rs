@@ -1,12 +1,12 @@
-//! Simulated cgroups: a set of paths, with calls that take a while and may fail.
+//! Simulated cgroups: paths with files, with calls that take a while and may fail.
 //!
-//! Owns which cgroups there are. A call that rubelet does not live to see the end of has had its effect or not, by the dice.
+//! Owns which cgroups there are and what is in their files. A call that rubelet does not live to see the end of has had its effect or not, by the dice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
+use rubelet_model::cgroup::{CgroupPlace, CgroupValues, FilePlace, FileValue};
 use rubelet_ports::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, Clock};
 use rubelet_resources::cgroup_name::{CgroupDriver, pod_uid_of};
 
@@ -14,9 +14,13 @@ use crate::dice::SharedDice;
 use crate::executor::Executor;
 use crate::history::{Fact, History};
 
+/// What every simulated pod uses, and each of its containers.
+pub const USED_BYTES: u64 = 16 << 20;
+
 #[derive(Default)]
 struct State {
-    paths: BTreeSet<String>,
+    /// Files by path.
+    paths: BTreeMap<String, BTreeMap<String, String>>,
     fail_percent: u64,
 }
 
@@ -58,7 +62,7 @@ impl SimCgroups {
     pub fn pods(&self) -> BTreeSet<String> {
         self.state()
             .paths
-            .iter()
+            .keys()
             .filter_map(|path| pod_of(path))
             .collect()
     }
@@ -80,10 +84,25 @@ impl SimCgroups {
         Ok(effect(&mut self.state()))
     }
 
+    /// A pod's cgroup has new limits.
+    fn limited(&self, state: &State, path: &str) {
+        let file = |name: &str| state.paths.get(path).and_then(|files| files.get(name));
+        let memory = file("memory.max").and_then(|text| text.parse().ok());
+        let quota = file("cpu.max").and_then(|text| text.split(' ').next()?.parse().ok());
+        self.happened(path, |uid| Fact::PodLimited { uid, memory, quota });
+    }
+
     fn happened(&self, path: &str, fact: impl FnOnce(String) -> Fact) {
         if let Some(uid) = pod_of(path) {
             self.history.add(self.executor.elapsed(), fact(uid));
         }
+    }
+}
+
+fn write(state: &mut State, path: &str, values: &[FileValue]) {
+    let files = state.paths.entry(path.to_owned()).or_default();
+    for value in values {
+        files.insert(value.file.clone(), value.value.clone());
     }
 }
 
@@ -108,13 +127,26 @@ impl CgroupReader for SimCgroups {
         let below = format!("{path}/");
         self.call(path, |state| {
             // What runs in a pod is not simulated; its sandbox has a cgroup.
-            let has_sandbox = pod_of(path).is_some() && state.paths.contains(path);
-            let names = state.paths.iter().filter_map(|path| path.strip_prefix(&below));
+            let has_sandbox = pod_of(path).is_some() && state.paths.contains_key(path);
+            let names = state.paths.keys().filter_map(|path| path.strip_prefix(&below));
             names
                 .chain(has_sandbox.then_some("sandbox"))
                 .filter(|name| !name.contains('/'))
                 .map(str::to_owned)
                 .collect()
+        })
+        .await
+    }
+
+    async fn read(&self, path: &str, files: &[FilePlace]) -> Result<Vec<Option<String>>, CgroupError> {
+        self.call(path, |state| {
+            let known = state.paths.get(path);
+            let one = |place: &FilePlace| match place.file {
+                // Simulated processes use a little.
+                "memory.current" => known.map(|_| USED_BYTES.to_string()),
+                file => known.and_then(|files| files.get(file)).cloned(),
+            };
+            files.iter().map(one).collect()
         })
         .await
     }
@@ -125,8 +157,12 @@ impl CgroupWriter for SimCgroups {
     async fn create(&self, cgroup: CgroupValues) -> Result<Vec<String>, CgroupError> {
         let path = cgroup.path;
         self.call(&path, |state| {
-            state.paths.extend(with_parents(&path).map(str::to_owned));
+            for one in with_parents(&path) {
+                state.paths.entry(one.to_owned()).or_default();
+            }
+            write(state, &path, &cgroup.files);
             self.happened(&path, |uid| Fact::CgroupMade { uid });
+            self.limited(state, &path);
         })
         .await?;
         Ok(Vec::new())
@@ -134,7 +170,15 @@ impl CgroupWriter for SimCgroups {
 
     async fn update(&self, cgroup: CgroupValues) -> Result<(), CgroupError> {
         let path = cgroup.path;
-        let is_there = self.call(&path, |state| state.paths.contains(&path)).await?;
+        let is_there = self.call(&path, |state| {
+            let is_there = state.paths.contains_key(&path);
+            if is_there {
+                write(state, &path, &cgroup.files);
+                self.limited(state, &path);
+            }
+            is_there
+        });
+        let is_there = is_there.await?;
         if is_there {
             return Ok(());
         }
@@ -144,7 +188,7 @@ impl CgroupWriter for SimCgroups {
     async fn remove(&self, place: CgroupPlace) -> Result<(), CgroupError> {
         let path = place.path;
         self.call(&path, |state| {
-            if state.paths.remove(&path) {
+            if state.paths.remove(&path).is_some() {
                 self.happened(&path, |uid| Fact::CgroupGone { uid });
             }
         })

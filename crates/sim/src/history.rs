@@ -64,11 +64,24 @@ pub enum Ask {
     Remove {
         id: String,
     },
+    /// Other resources for a container that runs.
+    Update {
+        id: String,
+    },
     /// The command of a hook.
     Hook {
         id: String,
         kind: HookKind,
     },
+}
+
+/// What the runtime was given for a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub shares: i64,
+    /// Zero for none, as for the other.
+    pub quota: i64,
+    pub memory: i64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -177,6 +190,19 @@ pub enum Fact {
     /// A pod has its cgroup.
     CgroupMade {
         uid: String,
+    },
+    /// A pod's cgroup has these limits now.
+    PodLimited {
+        uid: String,
+        memory: Option<i64>,
+        quota: Option<i64>,
+    },
+    /// A container has these resources now.
+    Resized {
+        id: String,
+        limits: Limits,
+        /// While it runs, and by a call that rubelet still waits for.
+        is_update: bool,
     },
     /// A pod's cgroup is gone, with whatever was in it.
     CgroupGone {

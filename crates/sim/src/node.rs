@@ -36,6 +36,8 @@ pub const CONTAINER_LOGS: &str = "/var/log/containers";
 pub const RESOLVER_FILE: &str = "/etc/resolv.conf";
 /// What pods may request in sum.
 pub const MILLI_CPU: i64 = 4000;
+/// Likewise: more than all pods of a run begin with.
+pub const MEMORY_BYTES: i64 = 1 << 36;
 pub const URL: &str = "http://pods.test/";
 
 /// So slow that what only the regular resync would heal is found as a lost wake-up.
@@ -66,6 +68,7 @@ pub fn settings(scenario: &Scenario) -> AgentSettings {
         user_namespaces: user_namespaces(),
         status_gates: StatusGates::default(),
         admission: admission(),
+        resize: rubelet_lifecycle::resize::ResizeTerms::default(),
         crash_backoff: BackoffLimits::default(),
         garbage: rubelet_lifecycle::garbage::GarbageLimits::default(),
         gates: Arc::default(),
@@ -85,6 +88,7 @@ fn admission() -> NodeTerms {
         allocatable: Allocatable {
             resources: Need {
                 milli_cpu: MILLI_CPU,
+                memory_bytes: MEMORY_BYTES,
                 ..Need::default()
             },
             pods: 110,

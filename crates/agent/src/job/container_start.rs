@@ -9,9 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Container;
+use rubelet_lifecycle::allocation::{Allocation, ResourceNumbers};
 use rubelet_lifecycle::backoff::CrashBackoff;
 use rubelet_lifecycle::configuration::security::ImageUser;
 use rubelet_lifecycle::configuration::{ContainerInputs, container_config, log_paths};
+use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::hash::container_hash;
 use rubelet_lifecycle::plan::{
     ContainerRecovery, InFlightContainer, KillContainer, StartContainer, StartReason, recover_container,
@@ -391,6 +393,7 @@ impl ContainerStart<'_> {
         let (restart_count, config) = permit.during_host_work(prepared).await?;
         let sandbox_config = self.sandbox.config(context, self.host);
         let sandbox_config = permit.during_host_work(sandbox_config).await?;
+        permit.during_host_work(self.record_resources()).await?;
         permit.acquire().await?;
         context.check_cancelled()?;
         let writer = &context.ports().runtime_writer;
@@ -422,6 +425,38 @@ impl ContainerStart<'_> {
             }
         };
         self.run_created(&id, restart_count).boxed().await
+    }
+
+    /// The container gets what is allocated to it. A container that gets something else than the one before has this on disk first: after
+    /// a crash it would be restarted for its resize again.
+    async fn record_resources(&self) -> Result<(), StartError> {
+        let (context, name) = (self.context, &self.container.name);
+        let is_resizable = self.step.kind != ContainerKind::Ephemeral;
+        if !is_resizable || is_on(Bug::ActuationForgotten) {
+            return Ok(());
+        }
+        let records = &context.agent.resources.actuated;
+        let known = records.get(&context.uid);
+        let before = known.as_ref().and_then(|known| known.numbers(name));
+        let mut record = known.map_or_else(|| Allocation::asked(&context.pod), |known| (*known).clone());
+        let own = self.container.resources.clone().unwrap_or_default();
+        let pod = context.pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+        let numbers = ResourceNumbers::of(pod, &own);
+        if before == Some(numbers) {
+            return Ok(());
+        }
+        record.containers.insert(name.clone(), numbers.written(own));
+        records.set(&context.uid, record);
+        if before.is_none() {
+            return Ok(());
+        }
+        let saved = context
+            .waits
+            .named("the record of the pod's resources", records.saved());
+        saved.await.map_err(|error| {
+            let message = format!("cannot record the container's new resources: {error}");
+            self.refuse(CREATE_ERROR, &message, Retry::Later)
+        })
     }
 
     /// The container that was created after all and needs its start. `None`: it runs or ran, and the next plan finds it.

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::allocation::Allocation;
 use rubelet_lifecycle::configuration::namespaces::has_own_users;
-use rubelet_lifecycle::plan::{CgroupCheck, HostFacts};
+use rubelet_lifecycle::plan::{CgroupCheck, HostFacts, PrepareReason};
 use rubelet_lifecycle::pod_state::Retry;
 use rubelet_ports::{ObjectFailure, PodEvent};
 use rubelet_wire::cri::v1::UserNamespace;
@@ -128,13 +129,27 @@ impl PodHost {
         Ok(())
     }
 
-    pub(super) async fn create_directories_and_cgroup(&mut self) -> Result<(), Interrupted> {
+    /// The cgroup of a pod that goes on gets what its containers have; a resize changes it in its own order.
+    pub(super) async fn create_directories_and_cgroup(
+        &mut self,
+        reason: PrepareReason,
+    ) -> Result<(), Interrupted> {
         let context = &self.context;
+        let actuated = &context.agent.resources.actuated;
+        let known = actuated.get(&context.uid);
+        let has = match (reason, known) {
+            (PrepareReason::AgentRestarted, Some(known)) => known.applied(&context.pod),
+            (PrepareReason::NewSandbox, _) | (_, None) => {
+                actuated.set(&context.uid, Allocation::asked(&context.pod));
+                None
+            }
+        };
+        let pod = has.as_ref().unwrap_or(&context.pod);
         self.memory.is_prepared = false;
         let directories = create_pod_directories(&context.agent, &context.pod, &context.uid);
         let directories = context.try_read("the pod's directories", directories);
         // A cancellation does not interrupt the cgroup: one that is half made is more work than a whole one. It has a deadline.
-        let cgroup = context.ports().cgroups.create(&context.pod);
+        let cgroup = context.ports().cgroups.create(pod);
         let cgroup = context.waits.named("the pod's cgroup", cgroup);
         let (cgroup, directories) = join(cgroup, directories).await;
         cgroup.map_err(|error| {

@@ -10,6 +10,7 @@
 //!   ├─ PodHost          runtime handler, directories, cgroup, user ids
 //!   ├─ Volumes          set up, refresh, mounts, tear down
 //!   ├─ StatusPublisher  derives and publishes the status
+//!   ├─ Resizer          new resources for what runs
 //!   ├─ Stopper          stops containers and sandboxes
 //!   └─ ContainerStart, SandboxStart   one start each, under a StartPermit; they cannot reach the Stopper
 //! ```
@@ -23,6 +24,7 @@ mod hooks;
 mod host;
 mod images;
 mod permit;
+mod resize;
 mod sandbox;
 mod status;
 mod stop;
@@ -36,7 +38,7 @@ use futures_util::future::FutureExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use rubelet_lifecycle::backoff::CrashBackoff;
 use rubelet_lifecycle::plan::InFlightSandbox;
 use rubelet_lifecycle::pod_state::{Job, Outcome};
@@ -49,6 +51,7 @@ use tracing::Instrument;
 
 use crate::observer::ObserverHandle;
 use crate::recorder::FlightRecorder;
+use crate::resource_records::ResourceRecords;
 use crate::runtime_health::RuntimeHealth;
 use crate::settings::{AgentPorts, AgentSettings};
 use crate::sources::Mirrors;
@@ -59,6 +62,8 @@ use container_start::ContainerMemory;
 use context::{Interrupted, JobContext, View};
 pub(crate) use files::read_resolver_file;
 use host::{HostMemory, PodHost};
+use resize::{ResizeMemory, Resizer};
+pub(crate) use resize::{ResizeReport, ResizeState};
 use status::{StatusMemory, StatusOrder, StatusPublisher};
 use stop::{StopMemory, Stopper};
 use volumes::Volumes;
@@ -80,6 +85,8 @@ pub(crate) struct AgentContext {
     pub(crate) stops: Semaphore,
     pub(crate) started_at: Timestamp,
     pub(crate) user_ids: UserIds,
+    /// What is allocated to each pod and what its containers have.
+    pub(crate) resources: Arc<ResourceRecords>,
 }
 
 /// What is known of a pod from one job to the next.
@@ -94,6 +101,7 @@ pub(crate) struct PodMemory {
     /// A sandbox that was asked for, with an unknown outcome.
     sandbox_in_flight: Option<InFlightSandbox>,
     stop: StopMemory,
+    resize: ResizeMemory,
 }
 
 impl PodMemory {
@@ -106,6 +114,7 @@ impl PodMemory {
             containers: ContainerMemory::new(CrashBackoff::new(settings.crash_backoff)),
             sandbox_in_flight: None,
             stop: StopMemory::default(),
+            resize: ResizeMemory::default(),
         }
     }
 
@@ -137,6 +146,8 @@ pub(crate) type MemoryLeft = Arc<Mutex<Option<PodMemory>>>;
 pub(crate) struct Progress {
     pub(crate) uid: PodUid,
     pub(crate) status: Arc<PodStatus>,
+    /// How far the pod's resize is, when that has changed.
+    pub(crate) resize: Option<ResizeReport>,
 }
 
 /// The result of a job.
@@ -167,8 +178,8 @@ pub(crate) struct JobOrder {
     pub(crate) progress: mpsc::Sender<Progress>,
     /// Why the pod has to fail, if it has to.
     pub(crate) eviction: Option<Eviction>,
-    /// Why the pod does not get the resources that it asks for by now.
-    pub(crate) resize: Option<PodCondition>,
+    /// Which allocation of the pod this is.
+    pub(crate) allocation: u64,
     /// What the pod's start is measured by.
     pub(crate) startup: Arc<StartupTimes>,
 }
@@ -181,6 +192,7 @@ pub(crate) struct PodJob {
     volumes: Volumes,
     status: StatusPublisher,
     stopper: Stopper,
+    resizer: Resizer,
     containers: ContainerMemory,
     sandbox_in_flight: Option<InFlightSandbox>,
     is_readded: bool,
@@ -199,6 +211,7 @@ impl Drop for PodJob {
             containers: std::mem::take(&mut self.containers),
             sandbox_in_flight: self.sandbox_in_flight.take(),
             stop: std::mem::take(&mut self.stopper.memory),
+            resize: std::mem::take(&mut self.resizer.memory),
         };
         let mut left = self.memory_left.lock().unwrap_or_else(PoisonError::into_inner);
         *left = Some(memory);
@@ -220,7 +233,7 @@ impl PodJob {
         let status = StatusOrder {
             qos_class: order.qos_class,
             eviction: order.eviction,
-            resize: order.resize,
+            allocation: order.allocation,
             progress: order.progress,
         };
         Self {
@@ -228,6 +241,7 @@ impl PodJob {
             volumes: Volumes::new(Arc::clone(&context), order.newest),
             status: StatusPublisher::new(Arc::clone(&context), memory.status, status),
             stopper: Stopper::new(Arc::clone(&context), memory.stop),
+            resizer: Resizer::new(Arc::clone(&context), memory.resize),
             context,
             reason: order.reason,
             containers: memory.containers,

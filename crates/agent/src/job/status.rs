@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 use rubelet_lifecycle::plan::{Plan, WaitReason, pod_text};
+use rubelet_lifecycle::resize::is_in_progress;
 use rubelet_lifecycle::status::{
     Derived, Eviction, NodeFacts, Phase, PodResources, Probes, RuntimeFacts, Settling, StartFailure,
     StartFailures, StatusBase, StatusInputs, Termination, conditions, creation_reason, derive_status,
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 use super::Progress;
 use super::context::JobContext;
 use super::host::PodHost;
+use super::resize::{ResizeReport, ResizeState};
 use crate::metrics::container_type;
 
 /// What is known of the pod's status from one job to the next.
@@ -31,6 +33,8 @@ pub(super) struct StatusMemory {
     pub(super) start_failures: StartFailures,
     /// The mirror pod shows the end of an earlier pod of the same UID.
     pub(super) ignores_mirror: bool,
+    /// The last report of how far the pod's resize is.
+    pub(super) resize: Option<ResizeReport>,
 }
 
 /// What a job is given for the pod's status.
@@ -38,8 +42,8 @@ pub(super) struct StatusOrder {
     pub(super) qos_class: &'static str,
     /// Why the pod has to fail, if it has to.
     pub(super) eviction: Option<Eviction>,
-    /// Why the pod does not get the resources that it asks for by now.
-    pub(super) resize: Option<PodCondition>,
+    /// Which allocation of the pod the job works with.
+    pub(super) allocation: u64,
     pub(super) progress: mpsc::Sender<Progress>,
 }
 
@@ -49,6 +53,8 @@ pub(super) struct StatusPublisher {
     order: StatusOrder,
     published_at: Moment,
     probe_results: ProbeResults,
+    /// Why the pod's resize could not go on.
+    resize_failure: Option<String>,
 }
 
 impl StatusPublisher {
@@ -59,6 +65,7 @@ impl StatusPublisher {
             order,
             published_at: Moment::default(),
             probe_results: ProbeResults::default(),
+            resize_failure: None,
         }
     }
 
@@ -142,6 +149,34 @@ impl StatusPublisher {
         self.memory.start_failures.remove(name);
     }
 
+    /// The next status goes with this report of the pod's resize.
+    pub(super) fn note_resize_failed(&mut self, problem: String) {
+        self.resize_failure = Some(problem);
+    }
+
+    /// How far the pod's resize is, if that is new.
+    fn resize_report(&mut self, observation: &PodObservation) -> Option<ResizeReport> {
+        let context = &self.context;
+        context.pod.spec.as_ref()?;
+        let number = self.order.allocation;
+        let actuated = context.agent.resources.actuated.get(&context.uid);
+        let state = if is_in_progress(&context.pod, actuated.as_deref(), observation) {
+            ResizeState::InProgress
+        } else {
+            ResizeState::Settled
+        };
+        let seen = ResizeReport { number, state };
+        let is_new = self.memory.resize.as_ref() != Some(&seen);
+        self.memory.resize = Some(seen.clone());
+        match self.resize_failure.take() {
+            Some(problem) => Some(ResizeReport {
+                number,
+                state: ResizeState::Failed(problem),
+            }),
+            None => is_new.then_some(seen),
+        }
+    }
+
     /// The pod ends as failed from now on.
     pub(super) fn fail_pod(&mut self, eviction: Eviction) {
         self.order.eviction = Some(eviction);
@@ -179,8 +214,9 @@ impl StatusPublisher {
         }
         ports.probes.probe_now(&context.uid, &derived.probe_now);
         self.published_at = ports.clock.moment();
-        if derived.changed || self.memory.last.is_none() {
-            self.send(derived.status.clone()).await;
+        let resize = (!terminal).then(|| self.resize_report(observation)).flatten();
+        if derived.changed || self.memory.last.is_none() || resize.is_some() {
+            self.send(derived.status.clone(), resize).await;
         }
         self.memory.last = Some(derived.status);
         derived.phase
@@ -197,8 +233,12 @@ impl StatusPublisher {
         let settings = &context.agent.settings;
         let last = self.memory.last.as_ref();
         let (no_devices, no_images) = (BTreeMap::new(), BTreeMap::new());
+        let actuated = context.agent.resources.actuated.get(&context.uid);
         let resources = if settings.status_gates.pod_level_resources {
-            pod_resources(&context.pod, last, &settings.node)
+            let has = actuated
+                .as_ref()
+                .and_then(|actuated| actuated.applied(&context.pod));
+            pod_resources(&context.pod, has.as_ref(), last, &settings.node)
         } else {
             PodResources::default()
         };
@@ -215,9 +255,11 @@ impl StatusPublisher {
             eviction: self.order.eviction.as_ref(),
             start_failures: &self.memory.start_failures,
             probes,
-            resize_conditions: self.order.resize.as_slice(),
+            // The sync loop adds them.
+            resize_conditions: &[],
             qos_class: self.order.qos_class,
             pod_resources: &resources,
+            actuated: actuated.as_deref(),
             allocated_resources_status: &no_devices,
             image_volume_references: &no_images,
             runtime: RuntimeFacts {
@@ -314,15 +356,16 @@ impl StatusPublisher {
         self.count_ends(&settled.terminations);
         let status = settled.status;
         if last != Some(&status) {
-            self.send(status.clone()).await;
+            self.send(status.clone(), None).await;
             self.memory.last = Some(status);
         }
     }
 
-    async fn send(&self, status: PodStatus) {
+    async fn send(&self, status: PodStatus, resize: Option<ResizeReport>) {
         let progress = Progress {
             uid: self.context.uid.clone(),
             status: Arc::new(status),
+            resize,
         };
         // The receiver is gone only when the agent ends.
         let _ = self.order.progress.send(progress).await;

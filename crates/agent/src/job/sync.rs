@@ -4,7 +4,6 @@
 //! plan is in the flight record.
 
 use futures_util::future::FutureExt as _;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use rubelet_lifecycle::plan::{
     RemoveReason, StartContainer, plan_pod,
 };
 use rubelet_lifecycle::pod_state::{Outcome, Retry};
+use rubelet_lifecycle::resize::{PodResize, resize_needs};
 use rubelet_lifecycle::status::Phase;
 use rubelet_model::observation::{ContainerId, PodObservation};
 use rubelet_ports::PodEvent;
@@ -23,6 +23,7 @@ use super::container_start::{ContainerStart, StartError, remove_container};
 use super::context::{Interrupted, JobContext};
 use super::images::{PresentImages, container_of, present_images};
 use super::permit::StartPermit;
+use super::resize::ResizeError;
 use super::sandbox::{ActiveSandbox, SandboxStart, remove_sandbox};
 use super::{IN_FLIGHT_LOOK, PodJob};
 use crate::garbage::remove_logs;
@@ -63,6 +64,7 @@ pub(super) async fn sync(job: &mut PodJob) -> Result<Outcome, Interrupted> {
     for _ in 0..MAX_ROUNDS {
         context.check_cancelled()?;
         let observation = context.look().await?;
+        job.resizer.verify(&observation);
         // The plan depends on the restart of all containers that the status shows.
         let phase = job.status.publish(&observation, &job.host).await;
         if phase.is_some_and(Phase::is_terminal) {
@@ -110,6 +112,8 @@ fn plan(
         missing: missing_providers(context),
         network_problem: runtime_health::network_problem(&context.agent.health),
     };
+    let actuated = context.agent.resources.actuated.get(&context.uid);
+    let resize = resize_needs(&context.pod, actuated.as_deref());
     let input = PlanInput {
         pod: &context.pod,
         observation,
@@ -117,7 +121,7 @@ fn plan(
         backoff: &job.containers.backoff,
         gates: context.agent.settings.status_gates.restart,
         restarting_all: job.status.is_restarting_all(),
-        resized: &BTreeSet::new(),
+        resize: &resize,
         now,
     };
     let plan = plan_pod(&PodPlanInput {
@@ -260,7 +264,7 @@ impl Execution<'_> {
                 if *reason == PrepareReason::NewSandbox {
                     self.permit.acquire().await?;
                 }
-                let created = job.host.create_directories_and_cgroup();
+                let created = job.host.create_directories_and_cgroup(*reason);
                 self.permit.during_host_work(created).await?;
             }
             Action::AllocateUserIds { .. } => {
@@ -278,6 +282,7 @@ impl Execution<'_> {
                 let (sandbox, images) = start.run(self.images_to_find.take()).await?;
                 (self.sandbox, self.images) = (Some(sandbox), images);
             }
+            Action::Resize(resize) => return self.resize(resize).await,
             Action::StartContainer(start) => return self.start_container(start).await,
             Action::Keep { .. } | Action::Wait(_) => {}
             Action::ShowMissing { message } => {
@@ -292,6 +297,24 @@ impl Execution<'_> {
             Action::Block(block) => return Err(self.block(block)),
         }
         Ok(Done::Next)
+    }
+
+    async fn resize(&mut self, resize: &PodResize) -> Result<Done, Interrupted> {
+        let sandbox = self.sandbox.as_ref().map(|sandbox| &sandbox.id);
+        let (problem, goes_on) = match self.job.resizer.run(resize, sandbox).await {
+            Ok(()) => return Ok(Done::Next),
+            Err(ResizeError::Job(interrupted)) => return Err(interrupted),
+            Err(ResizeError::Refused(problem)) => (problem, true),
+            Err(ResizeError::Failed(problem)) => (problem, false),
+        };
+        self.job.status.note_resize_failed(problem.clone());
+        let retry = self.context.failed(format!("resize: {problem}"), Retry::Later);
+        // What starts next could get more than its pod has.
+        Ok(if goes_on {
+            Done::Container(retry)
+        } else {
+            Done::Rest(retry)
+        })
     }
 
     async fn start_container(&mut self, start: &StartContainer) -> Result<Done, Interrupted> {

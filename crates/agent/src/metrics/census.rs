@@ -34,6 +34,9 @@ pub(crate) struct Census {
     /// By lifecycle, configuration and `static`.
     pub(crate) working: BTreeMap<(&'static str, &'static str, &'static str), usize>,
     pub(crate) ephemeral_containers: usize,
+    /// Pods whose resize waits, by reason and priority.
+    pub(crate) pending_resizes: BTreeMap<(&'static str, &'static str), usize>,
+    pub(crate) resizes_in_progress: usize,
 }
 
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 
 mod census;
 mod observer;
+mod resizes;
 mod starts;
 
 use prometheus::{
@@ -16,6 +17,7 @@ use rubelet_ports::Meters;
 
 pub(crate) use census::{Census, CensusMetrics};
 pub(crate) use observer::ObserverMetrics;
+pub(crate) use resizes::{ResizeMetrics, priority_bucket};
 pub(crate) use starts::{StartMetrics, container_type};
 
 /// Everything that the agent counts.
@@ -26,6 +28,7 @@ pub struct AgentMetrics {
     pub(crate) observer: ObserverMetrics,
     pub(crate) admission: AdmissionMetrics,
     pub(crate) hooks: HookMetrics,
+    pub(crate) resizes: ResizeMetrics,
     pub(crate) census: CensusMetrics,
     /// Of the last search of the whole node.
     pub(crate) orphans_cleaned: IntGauge,
@@ -47,6 +50,7 @@ impl AgentMetrics {
             observer: ObserverMetrics::register(meters)?,
             admission: AdmissionMetrics::register(meters)?,
             hooks: HookMetrics::register(meters)?,
+            resizes: ResizeMetrics::register(meters)?,
             census: CensusMetrics::register(meters)?,
             orphans_cleaned: meters.gauge(
                 "kubelet_orphan_pod_cleaned_volumes",

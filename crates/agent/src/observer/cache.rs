@@ -16,6 +16,8 @@ struct Entry {
     observation: Arc<PodObservation>,
     /// When the look began that it comes from.
     looked_at: Moment,
+    /// The facts of containers that run may be others since then.
+    outdated_at: Option<Moment>,
 }
 
 #[derive(Default)]
@@ -27,6 +29,24 @@ pub(super) struct ObservationCache {
 impl ObservationCache {
     pub(super) fn get(&self, uid: &PodUid) -> Option<&Arc<PodObservation>> {
         self.pods.get(uid).map(|entry| &entry.observation)
+    }
+
+    /// The facts of containers that run have changed.
+    pub(super) fn outdate(&mut self, uid: &PodUid, at: Moment) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.outdated_at = entry.outdated_at.max(Some(at));
+        }
+    }
+
+    /// What a look need not ask for again: the observation, without containers whose facts may be others by now.
+    pub(super) fn known_facts(&self, uid: &PodUid) -> Option<Arc<PodObservation>> {
+        let entry = self.pods.get(uid)?;
+        if entry.outdated_at.is_none() {
+            return Some(Arc::clone(&entry.observation));
+        }
+        let mut known = entry.observation.as_ref().clone();
+        known.containers.retain(|container| !container.state.is_running());
+        Some(Arc::new(known))
     }
 
     /// The observation, if its look began at `after` or later.
@@ -67,9 +87,12 @@ impl ObservationCache {
             self.sandboxes.extend(ids.map(|id| (id, uid.clone())));
         }
         let observation = Arc::clone(observation);
+        let outdated_at = self.pods.get(uid).and_then(|before| before.outdated_at);
         let entry = Entry {
             observation,
             looked_at,
+            // A look that began before has read the old facts.
+            outdated_at: outdated_at.filter(|at| *at > looked_at),
         };
         self.pods.insert(entry.observation.uid.clone(), entry);
         has_changed

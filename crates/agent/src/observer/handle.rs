@@ -28,6 +28,11 @@ pub(super) enum Request {
     Idle {
         uid: PodUid,
     },
+    /// The facts of the pod's containers have changed at `at`, though their states may not have.
+    Outdate {
+        uid: PodUid,
+        at: Moment,
+    },
     /// How many entries each table has.
     Tables {
         reply: oneshot::Sender<TableSizes>,
@@ -56,6 +61,13 @@ impl ObserverHandle {
             return Err(gone());
         }
         answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// A look from now on reads the status of every container of the pod that runs.
+    pub(crate) async fn outdate(&self, uid: &PodUid, at: Moment) {
+        let request = Request::Outdate { uid: uid.clone(), at };
+        // An observer that is gone takes the agent with it.
+        let _ = self.requests.send(request).await;
     }
 
     pub(crate) async fn busy(&self, uid: &PodUid) {

@@ -193,6 +193,7 @@ impl Observer {
                     self.looks.forget(&uid);
                 }
             }
+            Request::Outdate { uid, at } => self.cache.outdate(&uid, at),
             Request::Tables { reply } => {
                 let _ = reply.send(self.table_sizes());
             }
@@ -279,7 +280,7 @@ impl Observer {
     fn start_looks(&mut self) {
         let now = self.ports.clock.moment();
         for uid in self.looks.start(now) {
-            let seen = self.cache.get(&uid).cloned();
+            let seen = self.cache.known_facts(&uid);
             let span = pod_span(&uid, seen.as_deref());
             let look = look(self.ports.clone(), uid, seen);
             self.running.push(look.instrument(span).boxed());

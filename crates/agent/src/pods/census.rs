@@ -1,10 +1,13 @@
 //! Counts what there is, for the metrics.
 
 use rubelet_lifecycle::pod_state::{PodFacts, PodState};
+use rubelet_lifecycle::resize::conditions::DEFERRED;
 use rubelet_lifecycle::standing::Standing;
 use rubelet_model::observation::{ContainerState, PodObservation, SandboxObservation};
 
 use super::records::{PodRecord, Records};
+use super::resizes::bucket_of;
+use super::worker::Worker;
 use crate::metrics::{Census, static_label};
 
 pub(super) fn take(records: &Records, mirrors: usize) -> Census {
@@ -53,6 +56,7 @@ fn count_desired(census: &mut Census, record: &PodRecord) {
 
 fn count_working(census: &mut Census, record: &PodRecord) {
     let Some(worker) = record.worker() else { return };
+    count_resize(census, worker);
     let lifecycle = match record.standing().life() {
         PodState::Absent | PodState::Waiting { .. } | PodState::Syncing { .. } => "sync",
         PodState::Terminating { .. } => "terminating",
@@ -67,4 +71,17 @@ fn count_working(census: &mut Census, record: &PodRecord) {
         ("runtime_only", "unknown")
     };
     *census.working.entry((lifecycle, config, is_static)).or_default() += 1;
+}
+
+fn count_resize(census: &mut Census, worker: &Worker) {
+    census.resizes_in_progress += usize::from(worker.resize.is_in_progress());
+    if let Some(reason) = worker.resize.pending_reason() {
+        let reason = if reason == DEFERRED {
+            "deferred"
+        } else {
+            "infeasible"
+        };
+        let key = (reason, bucket_of(worker.asked()));
+        *census.pending_resizes.entry(key).or_default() += 1;
+    }
 }

@@ -91,7 +91,7 @@ impl Jobs {
             cancel: cancelled,
             progress: self.progress.clone(),
             eviction: worker.eviction.clone(),
-            resize: worker.resize().cloned(),
+            allocation: worker.allocation_number(),
             startup: Arc::clone(&worker.start.times),
         };
         let pod_job = PodJob::new(Arc::clone(&self.context), order);

@@ -9,7 +9,8 @@
 //!  runtime ─┤             event            effects     ├─► Jobs           one job at most per pod
 //!  jobs ────┼─► SyncLoop ─────► PodWorkers ──────────► ├─► Names          static pods of one name, one after the other
 //!  probes ──┤                       │                  ├─► Timers         the next look at a pod
-//!  timers ──┤                       ▼                  ├─► KillRequests   who waits for the end of a pod
+//!  timers ──┤                       ▼                  ├─► Resizes        resizes that wait, and their conditions
+//!           │                                          ├─► KillRequests   who waits for the end of a pod
 //!  handle ──┘       Records: desired, runtime,         ├─► Garbage        schedule, fates
 //!                   standing, worker per pod           └─► reporter, event recorder, metrics (ports)
 //! ```
@@ -30,6 +31,7 @@ mod pod_workers;
 mod probes;
 mod query;
 mod records;
+mod resizes;
 mod start_times;
 mod startup;
 mod static_names;
@@ -92,6 +94,7 @@ pub(crate) async fn run(
     heartbeat: Heartbeat,
     mut inputs: Inputs,
 ) {
+    context.resources.load(context.ports.file_reader.as_ref()).await;
     let (mut pods, mut answers) = SyncLoop::new(&context, supervisor, merger);
     let clock = Arc::clone(&context.ports.clock);
     let mut housekeeping = clock.sleep(HOUSEKEEPING_INTERVAL);

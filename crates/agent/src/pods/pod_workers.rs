@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use rubelet_lifecycle::allocation::{INFEASIBLE_EVENT, INFEASIBLE_MESSAGE};
+use rubelet_lifecycle::allocation::Allocation;
 use rubelet_lifecycle::pod_state::{
     ActiveDeadline, DEADLINE_MESSAGE, DEADLINE_REASON, Effect, EndCause, Event, Job, KillRequest,
     MIN_GRACE_SECONDS, PodFacts, PodState, Requeue, UpdateKind, kill_timeout,
 };
+use rubelet_lifecycle::resize::Trigger;
 use rubelet_lifecycle::standing::{self, Decision, Standing, StandingEffect, StandingEvent};
 use rubelet_lifecycle::status::{Eviction, is_api_pod, readiness_is_stale};
 use rubelet_model::Timestamp;
@@ -28,6 +29,7 @@ use super::kill_requests::{
     EndPod, EndPodError, EndPodReply, KillRequests, Requester, rejection_of_unstarted,
 };
 use super::records::{PodRecord, Records};
+use super::resizes::{Judged, Resizes};
 use super::start_times::ShownStart;
 use super::startup::Startup;
 use super::static_names::Names;
@@ -58,6 +60,7 @@ pub(super) struct PodWorkers {
     kills: KillRequests,
     garbage: Garbage,
     manifests: UnreadableManifests,
+    resizes: Resizes,
 }
 
 impl PodWorkers {
@@ -79,6 +82,7 @@ impl PodWorkers {
             kills: KillRequests::new(context),
             garbage,
             manifests: UnreadableManifests::default(),
+            resizes: Resizes::default(),
             context: Arc::clone(context),
         };
         let answers = Answers {
@@ -125,7 +129,8 @@ impl PodWorkers {
         // Where no pod waits for room, housekeeping is early enough.
         let is_awaited = self.records.is_room_awaited();
         let deadline = is_awaited.then(|| self.admission.next_deadline()).flatten();
-        let moments = [self.wakes.next(), deadline, self.kills.next_deadline()];
+        let retry = self.resizes.next_retry();
+        let moments = [self.wakes.next(), deadline, self.kills.next_deadline(), retry];
         moments.into_iter().flatten().min()
     }
 
@@ -147,6 +152,9 @@ impl PodWorkers {
             ("pods.names", self.names.len()),
             ("pods.kill_requests", self.kills.len()),
             ("pods.stuck_sandboxes", self.garbage.stuck().len()),
+            ("pods.resizes", self.resizes.len()),
+            ("pods.allocated", self.context.resources.allocated.len()),
+            ("pods.actuated", self.context.resources.actuated.len()),
         ];
         sizes.extend(self.records.table_sizes());
         sizes.extend(self.admission.table_sizes());
@@ -220,6 +228,7 @@ impl PodWorkers {
         let record = self.records.get(uid);
         let worker = record.and_then(|record| Worker::of(record, &self.context, before, is_admitted));
         if let Some(worker) = worker {
+            self.resizes.added(uid, &worker);
             self.records.set_readded(uid, false);
             self.records.set_worker(uid, worker);
             self.publish_fates();
@@ -312,7 +321,9 @@ impl PodWorkers {
 
     /// The pod's state machine is over; a pod that a source still has is decided about anew.
     fn forget(&mut self, uid: &PodUid) -> Option<(PodUid, StandingEvent)> {
-        self.records.remove_worker(uid)?;
+        let mut worker = self.records.remove_worker(uid)?;
+        self.resizes.ended(uid, &mut worker, &self.context);
+        self.context.resources.forget(uid);
         self.wakes.remove(uid);
         self.kills.answer(uid);
         self.context.ports.probes.forget(uid);
@@ -353,17 +364,14 @@ impl PodWorkers {
     /// Gives the worker the pod's newest definition. The answer is the event for its state machine.
     fn take_definition(&mut self, uid: &PodUid, kind: UpdateKind) -> Option<StandingEvent> {
         let pod = Arc::clone(self.records.desired(uid)?);
-        let now = self.now();
         let is_ending = self.records.standing(uid).life().ending().is_some();
         // A static pod that ends does so by its own definition; one of the same UID may be there already.
         if let Some(worker) = self.records.worker_mut(uid)
             && (!is_ending || is_api_pod(&pod))
         {
-            let is_resized = worker.set_pod(&pod, now);
+            let before = worker.set_pod(&pod);
             worker.send_news_to_job();
-            if is_resized {
-                self.record_event(&pod, PodEvent::warning(INFEASIBLE_EVENT, INFEASIBLE_MESSAGE));
-            }
+            self.resizes.changed(uid, worker, &before, &self.context);
         }
         Some(StandingEvent::Pod(Event::Update {
             kind,
@@ -411,6 +419,11 @@ impl PodWorkers {
     pub(super) fn job_progressed(&mut self, progress: Progress) {
         if let Some(worker) = self.records.worker_mut(&progress.uid) {
             worker.statuses.set_computed(progress.status);
+            if let Some(report) = &progress.resize {
+                let by = (report, self.context.as_ref());
+                self.resizes
+                    .reported(&progress.uid, worker, &mut self.admission, by);
+            }
             self.publish_status(&progress.uid);
         }
     }
@@ -438,6 +451,9 @@ impl PodWorkers {
     pub(super) fn publish_status(&mut self, uid: &PodUid) {
         let state = self.records.standing(uid).life();
         if let Some(worker) = self.records.worker_mut(uid) {
+            if worker.statuses.has_ended() {
+                self.resizes.ended(uid, worker, &self.context);
+            }
             worker.publish(state, &self.context);
         }
     }
@@ -452,6 +468,7 @@ impl PodWorkers {
     pub(super) fn timer_fired(&mut self) {
         self.give_up_overdue();
         let now = self.moment();
+        self.resizes.timer_fired(now);
         while let Some(uid) = self.wakes.take_due(now) {
             self.check_deadline(&uid);
             self.look_again(&uid);
@@ -516,9 +533,14 @@ impl PodWorkers {
 
     fn decide(&mut self, uid: &PodUid, node: NodeRead<'_>) -> Option<Decision> {
         let record = self.records.get(uid)?;
-        let pod = Arc::clone(record.desired()?);
         let is_listed = self.startup.are_names_known();
+        let pod = self.admission.counted_definition(uid, record)?;
         let decision = self.admission.decide(uid, &pod, record, is_listed, node)?;
+        if matches!(decision, Decision::Admit | Decision::Preempt { .. }) {
+            // What it asks for by the time when it begins is a resize.
+            let allocated = &self.context.resources.allocated;
+            allocated.set(uid, Allocation::asked(&pod));
+        }
         if decision != Decision::AwaitRuntime {
             self.records.clear_listed(uid);
         }
@@ -596,12 +618,11 @@ impl PodWorkers {
     /// The API server has another status of the pod, and nothing else is new.
     pub(super) fn reconciled(&mut self, uid: &PodUid, pod: &Arc<Pod>) {
         self.records.set_desired(uid, Arc::clone(pod));
-        let now = self.now();
         let is_ending = self.records.standing(uid).life().ending().is_some();
         let Some(worker) = self.records.worker_mut(uid) else {
             return;
         };
-        worker.set_pod(pod, now);
+        worker.set_pod(pod);
         let is_ended_elsewhere = PodFacts::of(pod).is_terminal && !is_ending;
         if is_ended_elsewhere || readiness_is_stale(pod) {
             self.update(uid, UpdateKind::Update);
@@ -644,6 +665,7 @@ impl PodWorkers {
 
     /// Every source has delivered. The answer is whether that is new.
     pub(super) fn set_sources_ready(&mut self) -> bool {
+        self.resizes.retry(Trigger::PodsAdded);
         self.startup.set_sources_ready()
     }
 
@@ -671,6 +693,7 @@ impl PodWorkers {
         let found: Vec<PodUid> = listed.iter().cloned().collect();
         self.records.list(listed, living.iter().map(|(_, _, uid)| uid));
         self.startup.names_known();
+        self.resizes.retry(Trigger::PodsAdded);
         for uid in found {
             if !self.records.is_desired(&uid) {
                 self.apply(&uid, StandingEvent::Listed);
@@ -724,9 +747,38 @@ impl PodWorkers {
         }
     }
 
-    /// What the first list had says nothing about new pods.
+    /// What the first list had says nothing about new pods, and records of pods that were gone by then belong to none.
     pub(super) fn forget_first_list(&mut self) {
         self.records.forget_first_list();
+        let records = &self.records;
+        self.context.resources.retain(|uid| records.get(uid).is_some());
+    }
+
+    // ---- resizes
+
+    /// Something may have made room for resizes that wait.
+    pub(super) fn retry_resizes(&mut self, trigger: Trigger) {
+        self.resizes.retry(trigger);
+    }
+
+    /// Judges the resizes that wait, if anything may have made room for them.
+    pub(super) fn judge_resizes(&mut self) {
+        let context = Arc::clone(&self.context);
+        let (records, admission) = (&mut self.records, &mut self.admission);
+        let judged = self.resizes.judge(records, admission, self.startup, &context);
+        for one in judged {
+            match one {
+                Judged::Look(uid) => {
+                    self.publish_status(&uid);
+                    self.look_again(&uid);
+                }
+                Judged::Preempt { uid, victims, scarce } => {
+                    for (victim, event) in self.preempt(&uid, victims, &scarce) {
+                        self.apply(&victim, event);
+                    }
+                }
+            }
+        }
     }
 
     pub(super) fn collect_garbage(&mut self) {

@@ -5,14 +5,15 @@
 
 use std::sync::{Arc, Weak};
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use rubelet_lifecycle::deliberate::{Bug, is_on};
 use rubelet_lifecycle::standing::Rejection;
 use rubelet_lifecycle::status::{
     Settling, StatusBase, StatusGates, is_api_pod, is_static_pod, published_status, rejected_status,
-    reported_status, settle,
+    reported_status, settle, with_resize,
 };
 use rubelet_model::Timestamp;
+use rubelet_model::pod::is_terminal;
 use rubelet_ports::{PodEvent, PodReport};
 
 use super::explain::is_ready;
@@ -22,6 +23,7 @@ use super::{AgentContext, qos_class_of};
 struct MadeFrom {
     computed: Arc<PodStatus>,
     pod: Arc<Pod>,
+    resize: Vec<PodCondition>,
     may_run: bool,
 }
 
@@ -29,6 +31,7 @@ impl MadeFrom {
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.computed, &other.computed)
             && Arc::ptr_eq(&self.pod, &other.pod)
+            && self.resize == other.resize
             && self.may_run == other.may_run
     }
 }
@@ -77,14 +80,19 @@ impl Statuses {
         &self.published
     }
 
+    /// Whether the pod has ended, as far as jobs have seen.
+    pub(super) fn has_ended(&self) -> bool {
+        self.computed.as_ref().is_some_and(|status| is_terminal(status))
+    }
+
     pub(super) fn set_computed(&mut self, status: Arc<PodStatus>) {
         self.computed = Some(status);
     }
 
-    /// Publishes the computed status. The answer is whether the phase or the readiness changed.
+    /// Publishes the computed status with the conditions of a resize. The answer is whether the phase or the readiness changed.
     pub(super) fn publish(
         &mut self,
-        pod: &Arc<Pod>,
+        (pod, resize): (&Arc<Pod>, Vec<PodCondition>),
         may_run: bool,
         gates: StatusGates,
         now: Timestamp,
@@ -95,15 +103,17 @@ impl Statuses {
         let from = MadeFrom {
             computed: Arc::clone(computed),
             pod: Arc::clone(pod),
+            resize,
             may_run,
         };
         if self.made_from.as_ref().is_some_and(|last| last.is_same(&from)) {
             return false;
         }
+        let shown = with_resize(computed, &from.resize);
         let published = if is_api_pod(pod) {
-            reported_status(pod, &self.published, computed, may_run, gates, now)
+            reported_status(pod, &self.published, &shown, may_run, gates, now)
         } else {
-            published_status(pod, &self.published, computed, may_run, gates, now)
+            published_status(pod, &self.published, &shown, may_run, gates, now)
         };
         let summary = |status: &PodStatus| (status.phase.clone(), is_ready(status));
         let has_changed = summary(&published) != summary(&self.published);

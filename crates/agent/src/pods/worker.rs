@@ -5,11 +5,12 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use rubelet_lifecycle::allocation::{Allocation, infeasible, is_reported, rebuilt};
+use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::allocation::{Allocation, rebuilt};
 use rubelet_lifecycle::pod_state::{ActiveDeadline, PodState, Requeue, Retry, active_deadline, kill_timeout};
+use rubelet_lifecycle::resize::ResizeConditions;
 use rubelet_lifecycle::standing::{Standing, Unclaimed};
-use rubelet_lifecycle::status::{Eviction, Settling, StatusBase, is_api_pod, settle};
+use rubelet_lifecycle::status::{Eviction, Settling, StatusBase, settle};
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{PodObservation, PodUid, SandboxObservation, SandboxState};
 use rubelet_ports::{Moment, ProbeReading};
@@ -50,10 +51,14 @@ impl RunningJob {
 pub(super) struct Worker {
     /// The newest definition, with the resources that were allocated to it; of an orphan its name and namespace only.
     pod: Arc<Pod>,
-    /// What the pod was admitted with; `None` for pods that are not resized in place.
+    /// The newest definition as it came.
+    asked: Arc<Pod>,
+    /// What the pod was admitted with, or got since; `None` for an orphan.
     allocation: Option<Allocation>,
-    /// Why the pod does not get the resources that it asks for now.
-    resize: Option<PodCondition>,
+    /// Grows with each allocation.
+    allocation_number: u64,
+    /// What the status shows of a resize.
+    pub(super) resize: ResizeConditions,
     /// `name_namespace`
     full_name: String,
     qos_class: &'static str,
@@ -73,18 +78,36 @@ pub(super) struct Worker {
 
 impl Worker {
     /// `may_live`: the runtime may have something of the pod that lives. `is_readded`: another pod of this UID ended before.
-    fn new(context: &AgentContext, pod: Arc<Pod>, may_live: bool, is_readded: bool) -> Self {
+    fn new(context: &AgentContext, asked: Arc<Pod>, may_live: bool, is_readded: bool) -> Self {
         let clock = &context.ports.clock;
         let now = clock.now();
         let mut memory = PodMemory::new(&context.settings, clock.moment());
         if is_readded {
             memory.set_readded();
         }
+        let allocation = asked.spec.as_ref().map(|_| {
+            let uid = uid_of(&asked);
+            let known = context.resources.allocated.get(&uid);
+            let allocation = known.map_or_else(|| rebuilt::allocated(&asked), |known| (*known).clone());
+            context.resources.allocated.set(&uid, allocation.clone());
+            allocation
+        });
+        let pod = allocated(&asked, allocation.as_ref());
+        let mut resize = ResizeConditions::of(&asked, now);
+        if !allocation
+            .as_ref()
+            .is_some_and(|allocation| allocation.differs_from(&asked))
+        {
+            // It was taken back while no agent ran.
+            resize.clear_pending(now);
+        }
         Self {
             full_name: full_name_of(&pod),
             qos_class: super::qos_class_of(&pod, context),
-            allocation: is_api_pod(&pod).then(|| rebuilt::allocated(&pod)),
-            resize: None,
+            allocation,
+            allocation_number: 0,
+            resize,
+            asked,
             memory: Some(memory),
             job: None,
             waits: Waits::new(Arc::clone(clock)),
@@ -124,26 +147,38 @@ impl Worker {
         self.qos_class
     }
 
-    pub(super) fn resize(&self) -> Option<&PodCondition> {
-        self.resize.as_ref()
+    /// The newest definition as it came.
+    pub(super) fn asked(&self) -> &Arc<Pod> {
+        &self.asked
     }
 
-    /// Takes on a new version of the pod, with the resources that were allocated to it. The answer is whether it asks for others, and
-    /// no event says so yet.
-    pub(super) fn set_pod(&mut self, pod: &Arc<Pod>, now: Timestamp) -> bool {
+    pub(super) fn allocation(&self) -> Option<&Allocation> {
+        self.allocation.as_ref()
+    }
+
+    /// Tells what is allocated to the pod from what was before.
+    pub(super) fn allocation_number(&self) -> u64 {
+        self.allocation_number
+    }
+
+    /// Whether the pod asks for other resources than are allocated to it.
+    pub(super) fn is_resize_asked(&self) -> bool {
         let allocation = self.allocation.as_ref();
-        let Some(allocated) = allocation.and_then(|allocation| allocation.applied(pod)) else {
-            self.pod = Arc::clone(pod);
-            self.resize = None;
-            return false;
-        };
-        self.pod = Arc::new(allocated);
-        let before = self.resize.as_ref();
-        if before.is_some_and(|before| before.observed_generation == pod.metadata.generation) {
-            return false;
-        }
-        self.resize = Some(infeasible(pod, now));
-        !is_reported(pod)
+        allocation.is_some_and(|allocation| allocation.differs_from(&self.asked))
+    }
+
+    /// From now on the pod has other resources.
+    pub(super) fn allocate(&mut self, allocation: Allocation) {
+        self.allocation = Some(allocation);
+        self.allocation_number += 1;
+        self.pod = allocated(&self.asked, self.allocation.as_ref());
+    }
+
+    /// Takes on a new version of the pod, with the resources that are allocated to it. The answer is the version before.
+    pub(super) fn set_pod(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
+        let before = std::mem::replace(&mut self.asked, Arc::clone(pod));
+        self.pod = allocated(pod, self.allocation.as_ref());
+        before
     }
 
     /// What the pod's files are made from has changed: a job that waits for something else brings them up to date meanwhile.
@@ -171,7 +206,10 @@ impl Worker {
     pub(super) fn publish(&mut self, state: PodState, context: &AgentContext) {
         let (ports, gates) = (&context.ports, context.settings.status_gates);
         let now = ports.clock.now();
-        let has_changed = self.statuses.publish(&self.pod, state.may_run(), gates, now);
+        let resize = self.resize.list();
+        let has_changed = self
+            .statuses
+            .publish((&self.pod, resize), state.may_run(), gates, now);
         let published = Arc::clone(self.statuses.published());
         if has_changed {
             let durations = &ports.metrics.starts.durations;
@@ -234,6 +272,12 @@ impl Worker {
         let grace_seconds = grace_seconds.or(own).unwrap_or_default();
         context.ports.clock.moment().plus(kill_timeout(grace_seconds))
     }
+}
+
+/// The pod with the resources that are allocated to it.
+fn allocated(asked: &Arc<Pod>, allocation: Option<&Allocation>) -> Arc<Pod> {
+    let applied = allocation.and_then(|allocation| allocation.applied(asked));
+    applied.map_or_else(|| Arc::clone(asked), Arc::new)
 }
 
 pub(super) fn uid_of(pod: &Pod) -> PodUid {

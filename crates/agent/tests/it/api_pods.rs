@@ -1,12 +1,10 @@
 //! Pods from the API server: how they come, what is said of them, and how they go.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rubelet_ports::PodView as _;
 use rubelet_sim::node;
 use serde_json::json;
@@ -418,56 +416,4 @@ fn a_change_that_needs_a_missing_feature_is_an_event() {
         told(&bed)[0].message,
         "Pod requires node features that are not available: InPlacePodLevelResourcesVerticalScaling"
     );
-}
-
-#[test]
-fn resources_are_not_changed_in_place() {
-    let mut bed = Bed::in_cluster();
-    let pod = ApiPod::new("web", &[]).container("resources", json!({"requests": {"cpu": "100m"}}));
-    bed.create_and_wait(&pod);
-    let resize = |cpu: &str| {
-        bed.api().change("uid-web", |pod| {
-            let container = &mut pod.spec.get_or_insert_default().containers[0];
-            let requests = BTreeMap::from([("cpu".to_owned(), Quantity(cpu.to_owned()))]);
-            container.resources.get_or_insert_default().requests = Some(requests);
-            *pod.metadata.generation.get_or_insert_default() += 1;
-        });
-    };
-    resize("200m");
-    let pending = |bed: &Bed| condition(&bed.api_status("uid-web"), "PodResizePending").cloned();
-    bed.wait("it is said", SOON, |bed| pending(bed).is_some());
-    let said = pending(&bed).unwrap();
-    assert_eq!(
-        (said.status.as_str(), said.reason.as_deref()),
-        ("True", Some("Infeasible"))
-    );
-    assert_eq!(said.observed_generation, Some(2));
-    assert_eq!(bed.api_events("web", "ResizeInfeasible").len(), 1);
-    let allocated = |bed: &Bed| {
-        bed.api_container("uid-web").allocated_resources.unwrap()["cpu"]
-            .0
-            .clone()
-    };
-    assert_eq!(allocated(&bed), "100m");
-
-    // Another life knows it from the pod's status.
-    bed.kill();
-    bed.start();
-    bed.pass(seconds(30));
-    assert_eq!(allocated(&bed), "100m");
-    assert_eq!(
-        pending(&bed).unwrap().last_transition_time,
-        said.last_transition_time
-    );
-    assert!(holds(&bed.api_status("uid-web"), "Ready"));
-    assert_eq!(bed.api_events("web", "ResizeInfeasible").len(), 1);
-
-    let api = bed.api();
-    api.change("uid-web", |pod| {
-        let container = &mut pod.spec.get_or_insert_default().containers[0];
-        let requests = BTreeMap::from([("cpu".to_owned(), Quantity("100m".to_owned()))]);
-        container.resources.get_or_insert_default().requests = Some(requests);
-    });
-    bed.wait("it is taken back", SOON, |bed| pending(bed).is_none());
-    assert!(times(&bed, "StopContainer", "web/main").is_empty());
 }

@@ -59,6 +59,8 @@ struct State {
     titles: BTreeMap<String, String>,
     /// What containers were made from, by what they are about.
     created: Vec<(String, v1::ContainerConfig)>,
+    /// What containers were to have instead, likewise.
+    updated: Vec<(String, v1::LinuxContainerResources)>,
     /// What sandboxes were asked for with.
     sandboxes: Vec<(String, v1::PodSandboxConfig, String)>,
     streams_refused: bool,
@@ -152,6 +154,13 @@ impl Line {
     }
 
     /// What the pod's sandboxes were asked for with.
+    /// What the container was to have instead, in order.
+    pub(crate) fn updated(&self, about: &str) -> Vec<v1::LinuxContainerResources> {
+        let state = self.state.lock().unwrap();
+        let of_it = state.updated.iter().filter(|(title, _)| title == about);
+        of_it.map(|(_, linux)| linux.clone()).collect()
+    }
+
     pub(crate) fn sandbox_configs(&self, about: &str) -> Vec<v1::PodSandboxConfig> {
         let state = self.state.lock().unwrap();
         let asked = state.sandboxes.iter().filter(|(title, ..)| title == about);
@@ -455,14 +464,22 @@ impl RuntimeWriter for Line {
         &self,
         request: v1::UpdateContainerResourcesRequest,
     ) -> Result<(), RuntimeError> {
-        self.inner.update_container_resources(request).await
+        let title = self.title(&request.container_id);
+        if let Some(linux) = &request.linux {
+            let updated = (title.clone(), linux.clone());
+            self.state.lock().unwrap().updated.push(updated);
+        }
+        let call = self.inner.update_container_resources(request);
+        self.pass("UpdateContainerResources", &title, call).await
     }
 
     async fn update_pod_sandbox_resources(
         &self,
         request: v1::UpdatePodSandboxResourcesRequest,
     ) -> Result<(), RuntimeError> {
-        self.inner.update_pod_sandbox_resources(request).await
+        let title = self.title(&request.pod_sandbox_id);
+        let call = self.inner.update_pod_sandbox_resources(request);
+        self.pass("UpdatePodSandboxResources", &title, call).await
     }
 
     async fn reopen_container_log(&self, container_id: &str) -> Result<(), RuntimeError> {

@@ -31,6 +31,7 @@ mod node_shutdown;
 mod observer;
 mod probes;
 mod replaced;
+mod resizes;
 mod sources_file;
 mod sources_http;
 mod sources_merger;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use prometheus::Registry;
 use rubelet_cgroups::{CgroupPorts, CgroupSettings, Cgroups, MemoryMetrics};
-use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
+use rubelet_model::cgroup::{CgroupPlace, CgroupValues, FilePlace};
 use rubelet_ports::{CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, NodeEvent, NodeEventRecorder};
 use rubelet_sim::executor::{Executor, Group};
 use rubelet_sim::node;
@@ -71,6 +71,11 @@ impl CgroupReader for Edge {
             .filter(|name| !name.contains('/'))
             .map(str::to_owned)
             .collect())
+    }
+
+    async fn read(&self, path: &str, files: &[FilePlace]) -> Result<Vec<Option<String>>, CgroupError> {
+        let texts = files.iter().map(|place| self.value(path, place.file));
+        Ok(texts.collect())
     }
 }
 

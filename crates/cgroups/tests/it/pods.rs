@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_model::cgroup::PodCgroupPart;
 use rubelet_model::observation::PodUid;
 use rubelet_ports::PodCgroups;
 use rubelet_resources::cgroup_name::CgroupDriver;
@@ -166,4 +167,38 @@ fn what_cannot_be_is_refused() {
     assert!(check(burstable("a_b", "1")).contains("cannot be part of a cgroup's name"));
     assert!(check(burstable("a", "much")).contains("not a quantity"));
     assert!(bench.edge.state().cgroups.is_empty());
+}
+
+/// A pod that is resized: one part at a time, and nothing else of the cgroup changes.
+#[test]
+fn parts_of_a_cgroup_change_while_the_pod_runs() {
+    let bench = Bench::new(|_| {});
+    let of = |cpu: &str, memory: &str| {
+        let all = json!({ "cpu": cpu, "memory": memory });
+        pod("a", &json!({ "requests": all, "limits": all }))
+    };
+    let run = |call: futures_util::future::BoxFuture<'_, Result<(), rubelet_ports::CgroupError>>| {
+        call.now_or_never().unwrap().unwrap();
+    };
+    run(bench.cgroups.create(&of("1", "64Mi")));
+    let value = |file: &str| bench.edge.value("/kubepods/poda", file).unwrap();
+    assert_eq!(value("memory.max"), (64 << 20).to_string());
+    let larger = of("2", "128Mi");
+    run(bench.cgroups.update(&larger, PodCgroupPart::MemoryLimit));
+    assert_eq!(value("memory.max"), (128 << 20).to_string());
+    assert_eq!(value("cpu.max"), "100000 100000");
+    run(bench.cgroups.update(&larger, PodCgroupPart::CpuQuota));
+    assert_eq!(value("cpu.max"), "200000 100000");
+    let read = bench
+        .cgroups
+        .read(&larger)
+        .now_or_never()
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert_eq!(read.memory_limit_bytes, Some(128 << 20));
+    assert_eq!(
+        (read.cpu_quota_us, read.cpu_period_us),
+        (Some(200_000), Some(100_000))
+    );
 }

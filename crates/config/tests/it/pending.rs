@@ -167,7 +167,7 @@ fn a_gate_counts_as_on_where_its_feature_is_there() {
     check(Gate::DefaultPodSysctls, false);
     // On by default or on demand, and not there.
     check(Gate::GracefulNodeShutdown, true);
-    check(Gate::InPlacePodVerticalScaling, false);
+    check(Gate::InPlacePodVerticalScaling, true);
     check(Gate::DynamicResourceAllocation, false);
     check(Gate::EventedPLEG, false);
 }

@@ -15,7 +15,7 @@ pub(crate) const ALL: &[Scenario] = scenarios![
     labels_reach_a_running_pod,
     an_ephemeral_container_joins_a_pod,
     a_new_image_restarts_its_container,
-    a_resize_is_answered,
+    a_resize_is_carried_out,
     commands_run_in_a_container,
 ];
 
@@ -130,25 +130,53 @@ async fn a_new_image_restarts_its_container(cluster: &Cluster<'_>) -> Result<()>
     cluster.remove_pod(&ready, Some(0)).await
 }
 
-/// More than the node has is never possible, and the pod goes on with what it was let in with.
-async fn a_resize_is_answered(cluster: &Cluster<'_>) -> Result<()> {
+/// A container gets other resources while it runs; what the node does not have is deferred.
+async fn a_resize_is_carried_out(cluster: &Cluster<'_>) -> Result<()> {
     let name = "resized";
     let resources = json!({ "requests": { "cpu": "10m" } });
     let manifest = pod(name).container(with(shell("main", UNTIL_TERM), "resources", resources));
     let ready = cluster.start_pod(manifest).await?;
-    let patch = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "20m" } } }] } });
+    let resize = async |cpu: &str| {
+        let patch = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }] } });
+        let patched = cluster.pods();
+        patched
+            .patch_subresource("resize", name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+    };
+    resize("20m").await?;
     cluster
-        .pods()
-        .patch_subresource("resize", name, &PatchParams::default(), &Patch::Strategic(patch))
-        .await?;
-    let after = cluster
-        .wait_for_pod(name, "the refusal is told", |pod| {
-            let (status, reason, message) = pod.condition("PodResizePending");
-            ensure!((status, reason) == ("True", "Infeasible"), "{status} {reason}");
-            ensure!(message.contains("not supported yet"), "{message}");
+        .wait_for_pod(name, "it has what it asks for", |pod| {
+            let statuses = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.container_statuses.as_ref());
+            let main = statuses.and_then(|statuses| statuses.first());
+            let has = main.and_then(|main| main.resources.as_ref()?.requests.as_ref()?.get("cpu"));
+            ensure!(has.is_some_and(|has| has.0 == "20m"), "{main:?}");
+            let (status, ..) = pod.condition("PodResizeInProgress");
+            ensure!(status.is_empty(), "PodResizeInProgress is {status}");
             Ok(pod.clone())
         })
         .await?;
+    resize("4000").await?;
+    let after = cluster
+        .wait_for_pod(name, "the rest is deferred", |pod| {
+            let (status, reason, message) = pod.condition("PodResizePending");
+            ensure!((status, reason) == ("True", "Deferred"), "{status} {reason}");
+            ensure!(
+                message.starts_with("Node didn't have enough resource: cpu"),
+                "{message}"
+            );
+            Ok(pod.clone())
+        })
+        .await?;
+    let reasons = cluster.event_reasons(name).await?;
+    for reason in ["ResizeStarted", "ResizeCompleted", "ResizeDeferred"] {
+        ensure!(
+            reasons.iter().any(|one| one == reason),
+            "no {reason}: {reasons:?}"
+        );
+    }
     after.check_ready()?;
     check_same_container(&ready, &after)?;
     cluster.remove_pod(&ready, Some(0)).await

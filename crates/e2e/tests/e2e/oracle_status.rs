@@ -72,7 +72,7 @@ fn pods_have_the_same_resources_as_a_whole() -> Result<()> {
     for ((seed, question), answer) in seeds(CASES).zip(&questions).zip(answers) {
         let pod: Pod = serde_json::from_value(question["pod"].clone()).context("read the pod")?;
         let old: PodStatus = serde_json::from_value(question["old"].clone()).context("read the status")?;
-        let made = pod_resources(&pod, Some(&old), &node);
+        let made = pod_resources(&pod, None, Some(&old), &node);
         let ours = json!({"resources": made.resources, "allocated": made.allocated});
         differences.compare(seed, question, &comparable(answer?), &comparable(ours));
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rubelet_model::cgroup::{CgroupPlace, CgroupValues};
+use rubelet_model::cgroup::{CgroupPlace, CgroupValues, FilePlace};
 use rubelet_ports::{
     CgroupError, CgroupErrorKind, CgroupReader, CgroupWriter, OwnProcess, ProcessCgroupReader,
     ProcessCgroupWriter,
@@ -120,6 +120,17 @@ impl CgroupReader for HostCgroups {
                 names.extend(own.map(str::to_owned));
             }
             Ok(names)
+        })
+        .await
+    }
+
+    async fn read(&self, path: &str, files: &[FilePlace]) -> Result<Vec<Option<String>>, CgroupError> {
+        let files = files.to_vec();
+        self.run(path, move |layout, path| {
+            files
+                .iter()
+                .map(|place| tree::read_file(layout, path, *place))
+                .collect()
         })
         .await
     }

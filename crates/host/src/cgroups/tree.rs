@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-use rubelet_model::cgroup::{CgroupValues, FileValue};
+use rubelet_model::cgroup::{CgroupValues, FilePlace, FileValue};
 use rubelet_ports::{CgroupError, CgroupErrorKind};
 
 use super::layout::{Hierarchy, Layout, directory};
@@ -85,6 +85,26 @@ fn hand_down(hierarchy: &Hierarchy, parent: &Path) {
 
 fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
+}
+
+/// The text of one file; `None` where there is no such file.
+pub(super) fn read_file(
+    layout: &Layout,
+    path: &str,
+    place: FilePlace,
+) -> Result<Option<String>, CgroupError> {
+    let Some(hierarchy) = layout.of(place.controller) else {
+        return Ok(None);
+    };
+    let file = directory(&hierarchy.mount, path).join(place.file);
+    match fs::read_to_string(&file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let message = format!("read {}: {error}", file.display());
+            Err(CgroupError::new(path, CgroupErrorKind::Other, message))
+        }
+    }
 }
 
 /// Writes all values; the answer is what went wrong.

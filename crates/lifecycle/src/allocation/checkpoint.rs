@@ -64,18 +64,29 @@ struct Entry {
     empty_dir_volume_limits: Option<BTreeMap<String, Option<ApiQuantity>>>,
 }
 
-/// The file's text.
+/// One pod's entry in the text of a file.
 #[must_use]
-pub fn write<'a>(pods: impl IntoIterator<Item = (&'a PodUid, &'a Allocation)>) -> String {
-    let entries: Vec<String> = pods
-        .into_iter()
-        .map(|(uid, allocation)| format!("{}:{}", go_json(uid.as_str()), entry_text(allocation)))
-        .collect();
-    let data = if entries.is_empty() {
-        "{}".to_owned()
+pub fn entry(uid: &PodUid, allocation: &Allocation) -> String {
+    format!("{}:{}", go_json(uid.as_str()), entry_text(allocation))
+}
+
+/// The text of a file with these entries, which are in the order of the UIDs.
+#[must_use]
+pub fn write<'a>(entries: impl IntoIterator<Item = &'a str>) -> String {
+    let mut entries = entries.into_iter().peekable();
+    let mut data = String::new();
+    if entries.peek().is_none() {
+        data.push_str("{}");
     } else {
-        format!("{{\"entries\":{{{}}}}}", entries.join(","))
-    };
+        data.push_str("{\"entries\":{");
+        while let Some(entry) = entries.next() {
+            data.push_str(entry);
+            if entries.peek().is_some() {
+                data.push(',');
+            }
+        }
+        data.push_str("}}");
+    }
     let checksum = checksum(&data);
     format!("{{\"data\":{},\"checksum\":{checksum}}}", go_json(&data))
 }

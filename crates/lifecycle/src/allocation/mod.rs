@@ -7,7 +7,6 @@
 pub mod checkpoint;
 pub mod numbers;
 pub mod rebuilt;
-mod refused;
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -17,7 +16,6 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rubelet_model::Quantity;
 
 pub use numbers::ResourceNumbers;
-pub use refused::{INFEASIBLE, INFEASIBLE_EVENT, INFEASIBLE_MESSAGE, infeasible, is_reported};
 
 /// Named amounts as the API has them.
 pub type Amounts = BTreeMap<String, ApiQuantity>;

@@ -30,6 +30,8 @@ impl Resource {
     }
 }
 
+type NamedAmounts = Vec<(String, Quantity)>;
+
 /// Zero means that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -84,6 +86,24 @@ impl ResourceNumbers {
                 ..self
             },
         }
+    }
+
+    /// Requests and limits, without those that there are none of.
+    #[must_use]
+    pub fn amounts(&self) -> (NamedAmounts, NamedAmounts) {
+        let list = |cpu_millis, memory_bytes| {
+            let cpu = (
+                CPU.to_owned(),
+                Quantity::from_millis(cpu_millis, Format::DecimalSi),
+            );
+            let memory = (MEMORY.to_owned(), Quantity::new(memory_bytes, Format::BinarySi));
+            let all = [cpu, memory].into_iter();
+            all.filter(|(_, quantity)| !quantity.is_zero()).collect()
+        };
+        (
+            list(self.cpu_request_millis, self.memory_request_bytes),
+            list(self.cpu_limit_millis, self.memory_limit_bytes),
+        )
     }
 
     /// Writes the numbers into requirements, which keep everything else that they have.

@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rubelet_model::Quantity;
 use rubelet_model::observation::{ContainerResources, PodObservation};
 use rubelet_resources::amounts::{CPU, MEMORY};
-use rubelet_resources::cpu::{milli_cpu_of_shares, shares_of_milli_cpu};
+use rubelet_resources::cpu::{
+    milli_cpu_of_quota, milli_cpu_of_shares, quota_of_milli_cpu, shares_of_milli_cpu,
+};
 
 use super::{Allocation, Amounts, ResourceNumbers, resizable_containers};
 
@@ -36,7 +38,12 @@ pub fn allocated(pod: &Pod) -> Allocation {
 /// What the running containers of a pod have, which is to have its spec's resources. `known` is what the record has; where the runtime
 /// shows something else, the runtime counts.
 #[must_use]
-pub fn actuated(pod: &Pod, known: Option<&Allocation>, observation: &PodObservation) -> Allocation {
+pub fn actuated(
+    pod: &Pod,
+    known: Option<&Allocation>,
+    observation: &PodObservation,
+    quota_period_us: i64,
+) -> Allocation {
     let mut found = known.cloned().unwrap_or_else(|| Allocation::asked(pod));
     for container in resizable_containers(pod) {
         let newest = observation.newest_container(&container.name);
@@ -49,7 +56,7 @@ pub fn actuated(pod: &Pod, known: Option<&Allocation>, observation: &PodObservat
         let Some(recorded) = found.numbers(&container.name) else {
             continue;
         };
-        let actual = overlaid(recorded, shown);
+        let actual = overlaid(recorded, shown, quota_period_us);
         if actual != recorded {
             let own = found.containers.remove(&container.name).unwrap_or_default();
             found
@@ -61,7 +68,7 @@ pub fn actuated(pod: &Pod, known: Option<&Allocation>, observation: &PodObservat
 }
 
 /// The numbers with those that the runtime shows, unless the kernel's rounding is all that differs.
-fn overlaid(recorded: ResourceNumbers, shown: ContainerResources) -> ResourceNumbers {
+fn overlaid(recorded: ResourceNumbers, shown: ContainerResources, quota_period_us: i64) -> ResourceNumbers {
     let mut actual = recorded;
     let request = if recorded.cpu_request_millis == 0 {
         recorded.cpu_limit_millis
@@ -74,10 +81,11 @@ fn overlaid(recorded: ResourceNumbers, shown: ContainerResources) -> ResourceNum
             actual.cpu_request_millis = millis;
         }
     }
-    if let Some(millis) = shown.cpu_limit_millis
-        && millis.max(LEAST_CPU_MILLIS) != recorded.cpu_limit_millis.max(LEAST_CPU_MILLIS)
-    {
-        actual.cpu_limit_millis = millis;
+    if let Some(millis) = shown.cpu_limit_millis {
+        let quota = quota_of_milli_cpu(recorded.cpu_limit_millis, quota_period_us);
+        if millis != recorded.cpu_limit_millis && millis != milli_cpu_of_quota(quota, quota_period_us) {
+            actual.cpu_limit_millis = millis;
+        }
     }
     if let Some(bytes) = shown.memory_limit_bytes
         && bytes.abs_diff(recorded.memory_limit_bytes) >= LARGEST_PAGE_BYTES

@@ -6,12 +6,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
-use rubelet_resources::PodDemand;
-use rubelet_resources::container::container_resources;
+use rubelet_resources::amounts::{CPU, MEMORY};
+use rubelet_resources::container::{container_resources, overhead_resources, without_overhead};
+use rubelet_resources::{PodCgroup, PodDemand};
 use rubelet_wire::cri::v1::{
-    CdiDevice, ContainerConfig, ContainerMetadata, Device, ImageSpec, KeyValue, LinuxContainerConfig, Mount,
-    Signal, UserNamespace,
+    CdiDevice, ContainerConfig, ContainerMetadata, Device, ImageSpec, KeyValue, LinuxContainerConfig,
+    LinuxContainerResources, Mount, Signal, UpdatePodSandboxResourcesRequest, UserNamespace,
 };
+
+use crate::allocation::ResourceNumbers;
 
 use super::environment::{EnvFiles, Environment, Sources, environment};
 use super::expansion::expand_bytes;
@@ -228,4 +231,53 @@ pub fn ephemeral_as_container(ephemeral: &EphemeralContainer) -> Container {
         volume_mounts: one.volume_mounts,
         working_dir: one.working_dir,
     }
+}
+
+/// The resources of a container that runs, when it gets these numbers.
+pub fn updated_resources(
+    pod: &Pod,
+    name: &str,
+    numbers: &ResourceNumbers,
+    node: &NodeConfiguration,
+) -> Result<LinuxContainerResources, ConfigurationError> {
+    let mut demand = PodDemand::read(pod)?;
+    let lists = [&mut demand.containers, &mut demand.init_containers];
+    let found = lists.into_iter().flatten().find(|one| one.name == name);
+    let Some(container) = found else {
+        return Err(ConfigurationError::NoContainer {
+            container: name.to_owned(),
+        });
+    };
+    let (requests, limits) = numbers.amounts();
+    for (list, numbers) in [
+        (&mut container.resources.requests, requests),
+        (&mut container.resources.limits, limits),
+    ] {
+        let others = list.iter().filter(|(name, _)| *name != CPU && *name != MEMORY);
+        let others = others.map(|(name, quantity)| (name.to_owned(), quantity.clone()));
+        *list = others.chain(numbers).collect();
+    }
+    let container = container.clone();
+    Ok(container_resources(
+        &demand,
+        &container,
+        &node.rules,
+        &node.facts,
+        false,
+    ))
+}
+
+/// What the runtime learns of a sandbox whose cgroup gets these values.
+pub fn updated_sandbox(
+    pod: &Pod,
+    sandbox_id: &str,
+    cgroup: &PodCgroup,
+    node: &NodeConfiguration,
+) -> Result<UpdatePodSandboxResourcesRequest, ConfigurationError> {
+    let demand = PodDemand::read(pod)?;
+    Ok(UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: sandbox_id.to_owned(),
+        overhead: Some(overhead_resources(&demand, &node.rules, &node.facts)),
+        resources: Some(without_overhead(&demand, cgroup)),
+    })
 }

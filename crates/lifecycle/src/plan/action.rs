@@ -9,6 +9,7 @@ use super::sandbox::SandboxChange;
 use crate::backoff::BackoffKey;
 use crate::hooks::FAILED_POST_START;
 use crate::pod_state::Retry;
+use crate::resize::PodResize;
 use crate::status::Eviction;
 use crate::termination::{ContainerStop, PodStop};
 
@@ -172,6 +173,8 @@ pub enum Action {
         id: ContainerId,
         name: String,
     },
+    /// Give running containers, and the pod's cgroup, the resources that are allocated to them, without a restart.
+    Resize(PodResize),
     StartContainer(StartContainer),
     /// A container that does not run yet, and what it waits for.
     Wait(Wait),

@@ -225,7 +225,7 @@ fn look_at_running_sidecar(
         Some(KillReason::DefinitionChanged)
     } else if failed_liveness {
         Some(KillReason::LivenessProbe { restarts: true })
-    } else if draft.input.resized.contains(&container.name) {
+    } else if draft.input.resize.restarts.contains(&container.name) {
         Some(KillReason::ResizeNeedsRestart)
     } else {
         None

@@ -39,6 +39,7 @@ use rubelet_model::observation::{
 };
 
 use crate::backoff::{BackoffKey, CrashBackoff};
+use crate::resize::{PodResize, ResizeNeeds};
 use crate::restart::{RestartGates, RestartPolicy, effective_policy, is_sidecar};
 use crate::termination::{StopCause, stop_container, stop_pod};
 
@@ -52,8 +53,8 @@ pub struct PlanInput<'a> {
     pub gates: RestartGates,
     /// Whether the pod's status shows that all its containers are being restarted.
     pub restarting_all: bool,
-    /// Names of running containers whose new resources need a restart.
-    pub resized: &'a BTreeSet<String>,
+    /// What of the pod differs from the resources that are allocated to it.
+    pub resize: &'a ResizeNeeds,
     pub now: Timestamp,
 }
 
@@ -92,6 +93,7 @@ fn plan_observed(input: &PlanInput<'_>, spec: &PodSpec) -> Plan {
         None => plan_in_sandbox(&mut draft),
     }
     prune_init_containers(&mut draft);
+    draft.plan_resize();
     draft.finish()
 }
 
@@ -204,6 +206,7 @@ struct Draft<'a> {
     removed: BTreeSet<ContainerId>,
     new_sandbox: Option<SandboxChange>,
     keeps: Vec<Action>,
+    resize: PodResize,
     starts: Vec<Planned>,
 }
 
@@ -218,6 +221,7 @@ impl<'a> Draft<'a> {
             removed: BTreeSet::new(),
             new_sandbox: None,
             keeps: Vec::new(),
+            resize: PodResize::default(),
             starts: Vec::new(),
         }
     }
@@ -319,6 +323,24 @@ impl<'a> Draft<'a> {
         found.is_none_or(|one| effective_policy(one, self.spec, self.input.gates) == RestartPolicy::Always)
     }
 
+    /// Everything that starts in a new sandbox does so with the resources that are allocated to it, and under a cgroup that has them.
+    fn plan_resize(&mut self) {
+        if self.kill_pod.is_some() || self.new_sandbox.is_some() {
+            return;
+        }
+        let needs = self.input.resize;
+        let kept = self.keeps.iter().filter_map(|action| match action {
+            Action::Keep { id, name } => Some((id, name.as_str())),
+            _ => None,
+        });
+        let starts_resized = self.starts.iter().any(|planned| match planned {
+            Planned::Start(start) => needs.differing.contains_key(&start.name),
+            Planned::Wait(_) => false,
+        });
+        let kept: Vec<(&ContainerId, &str)> = kept.collect();
+        self.resize = PodResize::of(needs, kept, starts_resized);
+    }
+
     fn finish(self) -> Plan {
         let publishes_progress = self
             .kills
@@ -338,7 +360,11 @@ impl<'a> Draft<'a> {
         if let Some(change) = self.new_sandbox {
             actions.push(Action::CreateSandbox(change));
         }
+        let resize = self.resize;
         actions.extend(self.keeps);
+        if !resize.is_empty() {
+            actions.push(Action::Resize(resize));
+        }
         for planned in self.starts {
             match planned {
                 Planned::Start(start) => actions.push(Action::StartContainer(StartContainer {

@@ -13,7 +13,7 @@
 //!                                              runtime handler, directories and cgroup, user ids
 //! ```
 //!
-//! Devices, claims and resizes become actions here, next to the volumes and the user ids.
+//! Devices and claims become actions here, next to the volumes and the user ids.
 
 use std::collections::BTreeSet;
 
@@ -218,7 +218,8 @@ fn plan_start(input: &PodPlanInput<'_>, mut plan: Plan) -> Plan {
         Some(_) => PrepareReason::NewSandbox,
         None => PrepareReason::AgentRestarted,
     };
-    let is_start = |one: &Action| matches!(one, Action::StartContainer(_));
+    // A cgroup that was lost is made before its values are compared.
+    let is_start = |one: &Action| matches!(one, Action::StartContainer(_) | Action::Resize(_));
     let place = sandbox.or_else(|| plan.actions.iter().position(is_start));
     let needs_user_ids = has_own_users(spec) && !facts.host.has_user_ids;
     let class = spec.runtime_class_name.as_ref().filter(|class| !class.is_empty());

@@ -41,7 +41,7 @@ fn plan_running(
         (KillReason::LivenessProbe { restarts }, restarts)
     } else if probes.startup == Some(ProbeResult::Failure) {
         (KillReason::StartupProbe { restarts }, restarts)
-    } else if draft.input.resized.contains(&container.name) {
+    } else if draft.input.resize.restarts.contains(&container.name) {
         (KillReason::ResizeNeedsRestart, true)
     } else {
         draft.keep(seen);

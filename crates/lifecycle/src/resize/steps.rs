@@ -14,6 +14,7 @@ use rubelet_resources::cpu::is_same_after_weight;
 
 use super::needs::PodResize;
 use crate::allocation::numbers::Resource;
+use crate::deliberate::{Bug, is_on};
 
 /// One write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,7 @@ fn surround(
     resource: Resource,
     pod: &[(ResizeStep, Option<(i64, i64)>)],
 ) {
+    let first = !is_on(Bug::PodRaisedLast);
     let where_it = |grows: bool| {
         move |(step, change): &(ResizeStep, Option<(i64, i64)>)| {
             let (has, wanted) = (*change)?;
@@ -72,9 +74,14 @@ fn surround(
             is_due.then_some(*step)
         }
     };
-    steps.extend(pod.iter().filter_map(where_it(true)));
+    if first {
+        steps.extend(pod.iter().filter_map(where_it(true)));
+    }
     let containers = 0..resize.updates(resource).len();
     steps.extend(containers.map(|index| ResizeStep::Container { resource, index }));
+    if !first {
+        steps.extend(pod.iter().filter_map(where_it(true)));
+    }
     steps.extend(pod.iter().rev().filter_map(where_it(false)));
     if resize.pod {
         steps.push(ResizeStep::PodDone(resource));

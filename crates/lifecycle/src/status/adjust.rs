@@ -3,10 +3,12 @@
 //! Owns what follows from one new fact: a probe's verdict, a sandbox, a refusal. Each result is to be settled like a derived
 //! status. `None` means that nothing changes.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use rubelet_model::pod::{Phase, phase_of};
 
-use super::conditions::{READY_TO_START_CONTAINERS, condition, containers_ready, pod_ready};
+use super::conditions::{
+    READY_TO_START_CONTAINERS, RESIZE_IN_PROGRESS, RESIZE_PENDING, condition, containers_ready, pod_ready,
+};
 use super::view::{conditions, replace_or_append, text};
 
 fn find<'a>(status: &'a mut PodStatus, container_id: &str) -> Option<&'a mut ContainerStatus> {
@@ -62,5 +64,18 @@ pub fn rejected_status(qos_class: &str, reason: &str, message: &str) -> PodStatu
         reason: text(reason),
         message: Some(format!("Pod was rejected: {message}")),
         ..PodStatus::default()
+    }
+}
+
+/// The status with these conditions of a resize and no others. They come first, as where a status is derived with them.
+#[must_use]
+pub fn with_resize(status: &PodStatus, resize: &[PodCondition]) -> PodStatus {
+    let is_other =
+        |condition: &&PodCondition| !matches!(condition.type_.as_str(), RESIZE_PENDING | RESIZE_IN_PROGRESS);
+    let others = conditions(status).iter().filter(is_other);
+    let all: Vec<PodCondition> = resize.iter().chain(others).cloned().collect();
+    PodStatus {
+        conditions: (!all.is_empty()).then_some(all),
+        ..status.clone()
     }
 }

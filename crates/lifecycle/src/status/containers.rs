@@ -184,7 +184,13 @@ impl ContainerStatuses<'_> {
         {
             status.started = Some(started);
         }
-        status.resources = Some(actual_resources(container, &status, seen, old));
+        status.resources = Some(actual_resources(
+            container,
+            &status,
+            seen,
+            old,
+            self.inputs.actuated,
+        ));
         status.allocated_resources = container.resources.as_ref().and_then(|all| all.requests.clone());
         status.user = seen.user.as_ref().map(api_user);
         if gates.container_stop_signals {

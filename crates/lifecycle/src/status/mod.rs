@@ -36,10 +36,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodObservation;
 
+use crate::allocation::Allocation;
 use crate::restart::RestartGates;
 
 pub use addresses::ordered_pod_ips;
-pub use adjust::{rejected_status, with_readiness, with_sandbox_ready, with_startup};
+pub use adjust::{rejected_status, with_readiness, with_resize, with_sandbox_ready, with_startup};
 pub use containers::{StartFailure, StartFailures, creation_reason};
 pub use derive::{derive_status, ended_for_good};
 pub use finish::finished_status;
@@ -142,6 +143,8 @@ pub struct StatusInputs<'a> {
     pub qos_class: &'a str,
     /// Resources of the pod as a whole.
     pub pod_resources: &'a PodResources,
+    /// What the containers have, as far as it is recorded.
+    pub actuated: Option<&'a Allocation>,
     /// Health of devices, by container name.
     pub allocated_resources_status: &'a BTreeMap<String, Vec<ResourceStatus>>,
     /// Digests of image volumes, by container and volume name; empty unless `ImageVolumeWithDigest` is on.

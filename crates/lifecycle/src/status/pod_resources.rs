@@ -1,8 +1,8 @@
 //! Resources of the pod as a whole, as the API shows them.
 //!
-//! Owns the choice between the totals of the specification and the values of the pod's cgroup. Nothing is resized in place yet, so
-//! that the cgroup has what it was made with: its values are derived instead of read, as the kernel gives them back. A CPU weight
-//! is coarser than shares, and memory is counted in whole pages.
+//! Owns the choice between the totals of the specification and the values of the pod's cgroup. The cgroup has what was actuated: its
+//! values are derived from that instead of read, as the kernel gives them back. A CPU weight is coarser than shares, and memory is
+//! counted in whole pages.
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
@@ -21,9 +21,15 @@ use super::PodResources;
 use super::resources::{LEAST_CPU_LIMIT_MILLIS, Resources, keep, millis_of, set, set_cpu};
 use crate::configuration::NodeConfiguration;
 
-/// What the pod, with its allocated resources, has as a whole. `previous` is the last status.
+/// What the pod, with its allocated resources, has as a whole. `actuated` is the pod with those that it has by now, where they differ;
+/// `previous` is the last status.
 #[must_use]
-pub fn pod_resources(pod: &Pod, previous: Option<&PodStatus>, node: &NodeConfiguration) -> PodResources {
+pub fn pod_resources(
+    pod: &Pod,
+    actuated: Option<&Pod>,
+    previous: Option<&PodStatus>,
+    node: &NodeConfiguration,
+) -> PodResources {
     // Quantities were checked before the pod was admitted.
     let Ok(demand) = PodDemand::read(pod) else {
         return PodResources::default();
@@ -32,7 +38,8 @@ pub fn pod_resources(pod: &Pod, previous: Option<&PodStatus>, node: &NodeConfigu
     let own = pod.spec.as_ref().and_then(|spec| spec.resources.clone());
     let own = own.unwrap_or_default();
     let resources = if is_running(pod.status.as_ref()) {
-        let cgroup = pod_cgroup(&demand, &node.rules, &node.facts, false);
+        let has = actuated.and_then(|pod| PodDemand::read(pod).ok());
+        let cgroup = pod_cgroup(has.as_ref().unwrap_or(&demand), &node.rules, &node.facts, false);
         let read = CgroupReading {
             cgroup: node.cgroups_per_qos.then_some(&cgroup),
             version: node.facts.cgroup,

@@ -14,6 +14,7 @@ use rubelet_model::quantity::Format;
 use rubelet_resources::amounts::{CPU, MEMORY};
 
 use super::view::StateView;
+use crate::allocation::Allocation;
 
 pub(super) type Resources = BTreeMap<String, ApiQuantity>;
 
@@ -27,6 +28,7 @@ pub(super) fn actual_resources(
     status: &ContainerStatus,
     seen: &ContainerObservation,
     old: Option<&ContainerStatus>,
+    actuated: Option<&Allocation>,
 ) -> ResourceRequirements {
     let mut actual = container.resources.clone().unwrap_or_default();
     if !seen.state.is_running() {
@@ -52,7 +54,12 @@ pub(super) fn actual_resources(
             before,
         );
         // The runtime cannot report a memory request.
-        keep(requests, MEMORY, before);
+        let recorded = actuated.and_then(|all| all.containers.get(&container.name));
+        let recorded = recorded.and_then(|own| own.requests.as_ref()?.get(MEMORY));
+        match recorded.filter(|_| requests.contains_key(MEMORY)) {
+            Some(request) => drop(requests.insert(MEMORY.to_owned(), request.clone())),
+            None => keep(requests, MEMORY, before),
+        }
     }
     actual
 }

@@ -1,10 +1,10 @@
 //! A pod keeps the resources that it was let in with.
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use rubelet_lifecycle::allocation::{infeasible, rebuilt};
+use rubelet_lifecycle::allocation::rebuilt;
 use serde_json::{Value, json};
 
-use crate::sample::{at, pod};
+use crate::sample::pod;
 
 fn with(cpu: &str) -> Pod {
     pod(
@@ -155,21 +155,4 @@ fn what_the_pod_as_a_whole_keeps_has_no_overhead() {
         .applied(&asks)
         .expect("it asks for something else");
     assert_eq!(kept.spec, of("1").spec);
-}
-
-#[test]
-fn a_refusal_keeps_its_time() {
-    let mut asks = with("200m");
-    asks.metadata.generation = Some(3);
-    let first = infeasible(&asks, at(100));
-    assert_eq!(
-        (first.status.as_str(), first.reason.as_deref()),
-        ("True", Some("Infeasible"))
-    );
-    assert_eq!(first.observed_generation, Some(3));
-    asks.status = Some(PodStatus {
-        conditions: Some(vec![first.clone()]),
-        ..PodStatus::default()
-    });
-    assert_eq!(infeasible(&asks, at(200)), first);
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rubelet_lifecycle::allocation::Allocation;
-use rubelet_lifecycle::allocation::checkpoint::{read, write};
-use rubelet_lifecycle::allocation::rebuilt;
+use rubelet_lifecycle::allocation::checkpoint::{entry, read};
+use rubelet_lifecycle::allocation::{checkpoint, rebuilt};
 use rubelet_model::observation::{ContainerResources, PodUid};
 use serde_json::json;
 
@@ -12,6 +12,11 @@ use crate::sample::{container, in_sandbox, pod, running};
 
 /// From upstream's own test of the file.
 const UPSTREAM: &str = r#"{"data":"{\"entries\":{\"pod1\":{\"ContainerResources\":{\"container1\":{\"requests\":{\"cpu\":\"1Ki\",\"memory\":\"1Ki\"}}}}}}","checksum":1178570812}"#;
+
+fn write(records: &BTreeMap<PodUid, Allocation>) -> String {
+    let entries: Vec<String> = records.iter().map(|(uid, one)| entry(uid, one)).collect();
+    checkpoint::write(entries.iter().map(String::as_str))
+}
 
 fn records(spec: serde_json::Value) -> BTreeMap<PodUid, Allocation> {
     BTreeMap::from([(PodUid::from("uid"), Allocation::asked(&pod(spec)))])
@@ -94,7 +99,7 @@ fn what_containers_have_is_read_from_the_runtime() {
     let check = |shown: ContainerResources, expected: (i64, i64, i64)| {
         let mut seen = container("c", "c", running());
         seen.resources = Some(shown);
-        let found = rebuilt::actuated(&pod, None, &in_sandbox(vec![seen]));
+        let found = rebuilt::actuated(&pod, None, &in_sandbox(vec![seen]), 100_000);
         let numbers = found.numbers("c").unwrap();
         let got = (
             numbers.cpu_request_millis,

@@ -1,10 +1,10 @@
 //! One table per part of the plan.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::core::v1::Pod;
+use rubelet_lifecycle::allocation::ResourceNumbers;
 use rubelet_lifecycle::backoff::{BackoffKey, CrashBackoff};
 use rubelet_lifecycle::plan::{Action, KillContainer, Plan, PlanInput, plan_containers};
+use rubelet_lifecycle::resize::{ContainerChange, ResizeNeeds};
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_model::observation::{
     ContainerId, ContainerProbes, ContainerState, NetworkMode, PodObservation, ProbeResult, ProbeResults,
@@ -23,7 +23,7 @@ struct Around {
     backoff: CrashBackoff,
     gates: RestartGates,
     restarting_all: bool,
-    resized: BTreeSet<String>,
+    resize: ResizeNeeds,
 }
 
 impl Around {
@@ -35,7 +35,7 @@ impl Around {
             backoff: &self.backoff,
             gates: self.gates,
             restarting_all: self.restarting_all,
-            resized: &self.resized,
+            resize: &self.resize,
             now: at(100),
         })
     }
@@ -332,7 +332,7 @@ fn probes_and_resizes_of_regular_containers() {
     )
     .check(two(), &seen, &["keep a0", "keep b0"]);
     let resized = Around {
-        resized: ["b".to_owned()].into_iter().collect(),
+        resize: needs(&["b"], &[("b", 1, 2)]),
         ..Around::default()
     };
     resized.check(
@@ -341,8 +341,71 @@ fn probes_and_resizes_of_regular_containers() {
         &[
             "kill b0 ResizeNeedsRestart 30s",
             "keep a0",
+            "resize pod memory [] cpu []",
             "start Regular b Killed",
         ],
+    );
+}
+
+/// Containers that have to be restarted, and the CPU requests that others have and are to have.
+fn needs(restarts: &[&str], cpu: &[(&str, i64, i64)]) -> ResizeNeeds {
+    let millis = |cpu_request_millis| ResourceNumbers {
+        cpu_request_millis,
+        ..ResourceNumbers::default()
+    };
+    let change = |(name, current, desired): &(&str, i64, i64)| {
+        let (current, desired) = (millis(*current), millis(*desired));
+        ((*name).to_owned(), ContainerChange { current, desired })
+    };
+    ResizeNeeds {
+        differing: cpu.iter().map(change).collect(),
+        restarts: restarts.iter().map(|name| (*name).to_owned()).collect(),
+        pod: false,
+    }
+}
+
+#[test]
+fn what_runs_is_resized_before_anything_starts() {
+    let resized = |needs: ResizeNeeds| Around {
+        resize: needs,
+        ..Around::default()
+    };
+    let both = || {
+        in_sandbox(vec![
+            container("a0", "a", running()),
+            container("b0", "b", running()),
+        ])
+    };
+    // What shrinks comes first.
+    resized(needs(&[], &[("a", 1, 2), ("b", 3, 2)])).check(
+        two(),
+        &both(),
+        &["keep a0", "keep b0", "resize memory [] cpu [b0, a0]"],
+    );
+    resized(needs(&[], &[("c", 1, 2)])).check(two(), &both(), &["keep a0", "keep b0"]);
+    // A container that starts needs room in its pod's cgroup first.
+    let ended = in_sandbox(vec![
+        container("a0", "a", running()),
+        container("b0", "b", exited(1)),
+    ]);
+    resized(needs(&[], &[("b", 1, 2)])).check(
+        two(),
+        &ended,
+        &[
+            "keep a0",
+            "resize pod memory [] cpu []",
+            "start Regular b Exited { exit_code: 1 }",
+        ],
+    );
+    // A new sandbox is made under a cgroup with the new values.
+    let gone = observed(
+        vec![sandbox("s0", 0, SandboxState::NotReady)],
+        vec![container("a0", "a", exited(1))],
+    );
+    let plan = resized(needs(&[], &[("a", 1, 2)])).plan(&pod(two()), &gone);
+    assert!(
+        !lines(&plan).iter().any(|line| line.starts_with("resize")),
+        "{plan:?}"
     );
 }
 

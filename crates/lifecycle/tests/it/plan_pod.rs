@@ -1,13 +1,12 @@
 //! The plan of the whole pod: what comes before, after and instead of its containers' part.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::backoff::CrashBackoff;
 use rubelet_lifecycle::plan::{
     CgroupCheck, HostFacts, Missing, Plan, PlanInput, PodPlanFacts, PodPlanInput, plan_pod,
 };
 use rubelet_lifecycle::pod_state::Retry;
+use rubelet_lifecycle::resize::ResizeNeeds;
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_model::observation::{
     ContainerId, ContainerProbes, PodObservation, ProbeResult, ProbeResults, SandboxState,
@@ -47,7 +46,7 @@ fn plan_with(
             backoff: &CrashBackoff::default(),
             gates: RestartGates::default(),
             restarting_all: false,
-            resized: &BTreeSet::new(),
+            resize: &ResizeNeeds::default(),
             now: at(100),
         },
         facts,
@@ -239,7 +238,7 @@ fn a_block_keeps_the_waits_of_containers() {
             backoff: &backoff,
             gates: RestartGates::default(),
             restarting_all: false,
-            resized: &BTreeSet::new(),
+            resize: &ResizeNeeds::default(),
             now: at(12),
         },
         facts: &facts,

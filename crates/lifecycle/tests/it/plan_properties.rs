@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use rubelet_lifecycle::backoff::CrashBackoff;
 use rubelet_lifecycle::hash::name_and_image_hash;
 use rubelet_lifecycle::plan::{Action, Plan, PlanInput, plan_containers};
+use rubelet_lifecycle::resize::ResizeNeeds;
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_model::observation::{
     ContainerObservation, ContainerState, PodObservation, ProbeResults, SandboxObservation, SandboxState,
@@ -23,7 +24,7 @@ fn plan(pod: &Pod, observation: &PodObservation) -> Plan {
         backoff: &CrashBackoff::default(),
         gates: RestartGates::default(),
         restarting_all: false,
-        resized: &BTreeSet::new(),
+        resize: &ResizeNeeds::default(),
         now: at(1000),
     })
 }

@@ -1,9 +1,8 @@
 //! What is planned for a pod whose sandbox the runtime cannot read.
 
-use std::collections::BTreeSet;
-
 use rubelet_lifecycle::backoff::CrashBackoff;
 use rubelet_lifecycle::plan::{PlanInput, plan_containers};
+use rubelet_lifecycle::resize::ResizeNeeds;
 use rubelet_lifecycle::restart::RestartGates;
 use rubelet_lifecycle::status::conditions::ready_to_start_containers;
 use rubelet_model::observation::{ContainerObservation, ProbeResults, SandboxState};
@@ -23,7 +22,7 @@ fn check(spec: Value, containers: Vec<ContainerObservation>, expected: &[&str]) 
         backoff: &CrashBackoff::default(),
         gates: RestartGates::default(),
         restarting_all: false,
-        resized: &BTreeSet::new(),
+        resize: &ResizeNeeds::default(),
         now: at(100),
     });
     assert_eq!(lines(&plan), expected, "{observation:#?}");

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::hash::name_and_image_hash;
 use rubelet_lifecycle::plan::{Action, KillContainer, Plan};
+use rubelet_lifecycle::resize::ContainerUpdate;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::{
     ContainerExit, ContainerObservation, ContainerState, PodObservation, PodUid, SandboxObservation,
@@ -120,6 +121,18 @@ fn lines_of(action: &Action) -> Vec<String> {
         Action::CreateSandbox(change) => format!("sandbox {} {:?}", change.attempt, change.reason),
         Action::Keep { id, .. } => format!("keep {id}"),
         Action::StartContainer(start) => format!("start {:?} {} {:?}", start.kind, start.name, start.reason),
+        Action::Resize(resize) => {
+            let ids = |updates: &[ContainerUpdate]| {
+                let ids: Vec<&str> = updates.iter().map(|update| update.id.as_str()).collect();
+                ids.join(", ")
+            };
+            let pod = if resize.pod { "pod " } else { "" };
+            format!(
+                "resize {pod}memory [{}] cpu [{}]",
+                ids(&resize.memory),
+                ids(&resize.cpu)
+            )
+        }
         Action::Wait(wait) => format!("wait {} {:?}", wait.name, wait.reason),
         other => format!("{other:?}"),
     };

@@ -43,6 +43,7 @@ impl Case {
             resize_conditions: &[],
             qos_class: "BestEffort",
             pod_resources: &PodResources::default(),
+            actuated: None,
             allocated_resources_status: &BTreeMap::new(),
             image_volume_references: &BTreeMap::new(),
             runtime: RuntimeFacts {

@@ -171,6 +171,7 @@ fn containers(input: &Value) -> Value {
         resize_conditions: &[],
         qos_class: "Burstable",
         pod_resources: &PodResources::default(),
+        actuated: None,
         allocated_resources_status: &BTreeMap::new(),
         image_volume_references: &BTreeMap::new(),
         runtime: RuntimeFacts {

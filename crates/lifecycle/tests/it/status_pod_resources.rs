@@ -13,7 +13,7 @@ use crate::sample::pod;
 fn shown(spec: &Value, status: &Value, node: &NodeConfiguration) -> (Value, Value) {
     let mut pod = pod(spec.clone());
     pod.status = Some(serde_json::from_value::<PodStatus>(status.clone()).expect("a status"));
-    let made = pod_resources(&pod, None, node);
+    let made = pod_resources(&pod, None, None, node);
     (json!(made.resources), json!(made.allocated))
 }
 

@@ -146,6 +146,14 @@ fn declared_features(abilities: &RuntimeAbilities, gates: DeclaredFeatureGates) 
     let features = [
         (Gate::ExtendWebSocketsToKubelet, gates.extend_websockets),
         (
+            Gate::InPlacePodLevelResourcesVerticalScaling,
+            gates.pod_level_resize,
+        ),
+        (
+            Gate::InPlacePodVerticalScalingInitContainers,
+            gates.init_container_resize,
+        ),
+        (
             Gate::RestartAllContainersOnContainerExits,
             gates.restart_all_containers,
         ),
@@ -236,6 +244,8 @@ mod tests {
             user_namespaces_host_network: true,
             volume_bind_mount_options: true,
             extend_websockets: true,
+            pod_level_resize: true,
+            init_container_resize: true,
         };
         let able = RuntimeAbilities {
             mount_options: true,
@@ -245,6 +255,8 @@ mod tests {
             declared_features(&able, all),
             [
                 "ExtendWebSocketsToKubelet",
+                "InPlacePodLevelResourcesVerticalScaling",
+                "InPlacePodVerticalScalingInitContainers",
                 "RestartAllContainersOnContainerExits",
                 "VolumeBindMountOptions"
             ]

@@ -26,6 +26,8 @@ pub struct FeatureTerms {
     pub restart_all_containers: bool,
     pub user_namespaces_host_network: bool,
     pub volume_bind_mount_options: bool,
+    /// Resources of pods as a whole can be resized: `InPlacePodLevelResourcesVerticalScaling`.
+    pub pod_level_resize: bool,
     /// Whether declared features count at all: `NodeDeclaredFeatures`.
     pub declared: bool,
     /// Whether tolerations may compare numbers: `TaintTolerationComparisonOperators`.
@@ -209,19 +211,15 @@ impl FeatureTerms {
     }
 }
 
-/// Features that a change of a pod needs: all are of resizes in place, which rubelet does not declare.
-pub fn missing_for_update(old: &Pod, new: &Pod) -> Vec<&'static str> {
+/// Features that a change of a pod needs and the node does not declare: all are of resizes in place.
+pub fn missing_for_update(old: &Pod, new: &Pod, terms: FeatureTerms) -> Vec<&'static str> {
     let (Some(old), Some(new)) = (&old.spec, &new.spec) else {
         return Vec::new();
     };
     let needs = [
         (
             Gate::InPlacePodLevelResourcesVerticalScaling,
-            old.resources != new.resources,
-        ),
-        (
-            Gate::InPlacePodVerticalScalingInitContainers,
-            resizes_init_container(old, new),
+            old.resources != new.resources && !terms.pod_level_resize,
         ),
         (
             Gate::InPlacePodVerticalScalingMemoryBackedVolumes,
@@ -230,12 +228,6 @@ pub fn missing_for_update(old: &Pod, new: &Pod) -> Vec<&'static str> {
     ];
     let needs = needs.into_iter().filter(|(_, is_needed)| *is_needed);
     needs.map(|(gate, _)| gate.as_str()).collect()
-}
-
-fn resizes_init_container(old: &PodSpec, new: &PodSpec) -> bool {
-    let (old, new) = (old.init_containers.iter(), new.init_containers.iter());
-    let mut pairs = old.flatten().zip(new.flatten());
-    pairs.any(|(old, new)| old.restart_policy.as_deref() != Some("Always") && old.resources != new.resources)
 }
 
 fn resizes_memory_volume(old: &PodSpec, new: &PodSpec) -> bool {

@@ -163,6 +163,10 @@ impl Ledger {
         self.terminating.iter()
     }
 
+    pub fn holding(&self, uid: &PodUid) -> Option<&Holding> {
+        self.holdings.get(uid)
+    }
+
     pub fn contains(&self, uid: &PodUid) -> bool {
         self.holdings.contains_key(uid)
     }

@@ -185,6 +185,22 @@ impl NodeTerms {
         })
     }
 
+    /// What is short for the pod, terminating pods counted; `None` when it fits beside all of them.
+    #[must_use]
+    pub fn shortage(&self, uid: &PodUid, pod: &Pod, ledger: &Ledger, view: &NodeView) -> Option<String> {
+        let demand = PodDemand::read(pod).ok()?;
+        let holding = Holding::of(pod, &demand, &self.rules);
+        let new_pod = NewPod {
+            uid,
+            pod,
+            demand: &demand,
+            holding: &holding,
+        };
+        let others = ledger.beside(uid, &holding, Terminating::Counted);
+        let first = self.shortages(&new_pod, &others, view).into_iter().next();
+        first.map(|shortage| shortage.message())
+    }
+
     fn must_wait(&self, new_pod: &NewPod<'_>, ledger: &Ledger, view: &NodeView) -> bool {
         if ledger.terminating().next().is_none() {
             return false;

@@ -487,33 +487,21 @@ fn static_pods_do_not_end_each_other_without_a_priority() {
 fn resizes_need_features_that_are_not_declared() {
     let amounts = |cpu: &str| json!({"requests": {"cpu": cpu}});
     let volume = |medium: &str, limit: &str| json!([{"name": "v", "emptyDir": {"medium": medium, "sizeLimit": limit}}]);
-    let init =
-        |policy: Value, cpu: &str| json!([{"name": "i", "restartPolicy": policy, "resources": amounts(cpu)}]);
+    let init = |cpu: &str| json!([{"name": "i", "resources": amounts(cpu)}]);
     let check = |field: &str, old: Value, new: Value, expected: &[&str]| {
         let (old, new) = (spec(pod("p", &[]), field, old), spec(pod("p", &[]), field, new));
         assert_eq!(
-            missing_for_update(&read(&old), &read(&new)),
+            missing_for_update(&read(&old), &read(&new), FeatureTerms::default()),
             expected,
             "{old} {new}"
         );
     };
     let whole = "InPlacePodLevelResourcesVerticalScaling";
-    let of_init = "InPlacePodVerticalScalingInitContainers";
     let in_memory = "InPlacePodVerticalScalingMemoryBackedVolumes";
     check("resources", amounts("1"), amounts("1"), &[]);
     check("resources", amounts("1"), amounts("2"), &[whole]);
-    check(
-        "initContainers",
-        init(json!(null), "1"),
-        init(json!(null), "2"),
-        &[of_init],
-    );
-    check(
-        "initContainers",
-        init(json!("Always"), "1"),
-        init(json!("Always"), "2"),
-        &[],
-    );
+    // Every node of this version resizes init containers.
+    check("initContainers", init("1"), init("2"), &[]);
     check(
         "volumes",
         volume("Memory", "1Mi"),
@@ -521,6 +509,15 @@ fn resizes_need_features_that_are_not_declared() {
         &[in_memory],
     );
     check("volumes", volume("", "1Mi"), volume("", "2Mi"), &[]);
+    let (old, new) = (
+        spec(pod("p", &[]), "resources", amounts("1")),
+        spec(pod("p", &[]), "resources", amounts("2")),
+    );
+    let can = FeatureTerms {
+        pod_level_resize: true,
+        ..FeatureTerms::default()
+    };
+    assert_eq!(missing_for_update(&read(&old), &read(&new), can), [""; 0]);
 }
 
 /// What becomes of the newcomer beside pods of which some terminate.

@@ -1,7 +1,9 @@
 //! The values of pods' cgroups, their files, their names and the tiers above them.
 
-use rubelet_resources::cgroup_files::file_values;
+use rubelet_model::cgroup::{PodCgroupPart, PodCgroupReading};
+use rubelet_resources::cgroup_files::{file_values, read_files, reading_files};
 use rubelet_resources::cgroup_name::{CgroupDriver, CgroupName, cgroup_parent, pod_cgroup_name};
+use rubelet_resources::cpu::shares_of_weight;
 use rubelet_resources::tiers::{TierShare, TierSums, plan_tiers};
 use rubelet_resources::{CgroupVersion, MemoryReservation, PodCgroup, QosClass, Rules, pod_cgroup};
 use serde_json::{Value, json};
@@ -184,4 +186,71 @@ fn tiers_sum_up_their_pods() {
             .unified
             .is_empty()
     );
+}
+
+/// What is written is what is read back, as far as the kernel keeps it.
+#[test]
+fn values_are_read_back() {
+    let check = |version: CgroupVersion, texts: &[Option<&str>], expected: PodCgroupReading| {
+        let texts: Vec<Option<String>> = texts.iter().map(|text| text.map(str::to_owned)).collect();
+        assert_eq!(texts.len(), reading_files(version).len());
+        assert_eq!(read_files(&texts, version), expected);
+    };
+    let limited = PodCgroupReading {
+        memory_limit_bytes: Some(MI),
+        memory_usage_bytes: Some(4096),
+        cpu_shares: Some(512),
+        cpu_quota_us: Some(20_000),
+        cpu_period_us: Some(100_000),
+    };
+    let v1 = ["1048576\n", "4096\n", "512\n", "20000\n", "100000\n"];
+    check(CgroupVersion::V1, &v1.map(Some), limited);
+    let v2 = ["1048576\n", "4096\n", "20\n", "20000 100000\n"];
+    let weighted = PodCgroupReading {
+        cpu_shares: Some(shares_of_weight(20)),
+        ..limited
+    };
+    check(CgroupVersion::V2, &v2.map(Some), weighted);
+    let unlimited = PodCgroupReading {
+        memory_limit_bytes: None,
+        cpu_quota_us: None,
+        ..limited
+    };
+    let v1 = ["9223372036854771712", "4096", "512", "-1", "100000"];
+    check(CgroupVersion::V1, &v1.map(Some), unlimited);
+    let v2 = ["max", "4096", "20", "max 100000"];
+    let weighted = PodCgroupReading {
+        cpu_shares: Some(shares_of_weight(20)),
+        ..unlimited
+    };
+    check(CgroupVersion::V2, &v2.map(Some), weighted);
+    check(CgroupVersion::V2, &[None; 4], PodCgroupReading::default());
+}
+
+#[test]
+fn a_part_is_only_that() {
+    let whole = PodCgroup {
+        memory_bytes: Some(MI),
+        cpu_shares: Some(512),
+        cpu_quota_us: Some(20_000),
+        cpu_period_us: Some(100_000),
+        pids: Some(10),
+        ..PodCgroup::default()
+    };
+    let files = |part| -> Vec<String> {
+        let values = file_values(&whole.part(part), &facts(CgroupVersion::V1));
+        let values = values.into_iter().filter(|value| value.controller != "hugetlb");
+        values
+            .map(|value| format!("{}={}", value.file, value.value))
+            .collect()
+    };
+    assert_eq!(
+        files(PodCgroupPart::MemoryLimit),
+        ["memory.limit_in_bytes=1048576"]
+    );
+    assert_eq!(
+        files(PodCgroupPart::CpuQuota),
+        ["cpu.cfs_period_us=100000", "cpu.cfs_quota_us=20000"]
+    );
+    assert_eq!(files(PodCgroupPart::CpuShares), ["cpu.shares=512"]);
 }

@@ -48,6 +48,7 @@ impl Checker {
                     self.check_start(at, &uid, &format!("StartContainer {id}"));
                 }
             }
+            Ask::Update { .. } => {}
             Ask::Hook { id, kind } => self.hook_asked(at, &id, kind),
             Ask::Stop { id, grace_seconds } => self.stop_asked(at, &id, grace_seconds),
             Ask::StopSandbox { id } => self.sandbox_end_asked(at, &id, "StopPodSandbox"),
@@ -298,7 +299,8 @@ impl Checker {
             .into_iter()
             .flatten()
             .any(|pod| rules::image(pod, &instance.name) != Some(instance.image.as_str()));
-        if is_superseded || !lives_in_ready || is_changed || self.is_unwell(instance) {
+        let is_resized = self.is_restarted_for_memory(instance);
+        if is_superseded || !lives_in_ready || is_changed || is_resized || self.is_unwell(instance) {
             return;
         }
         let what = format!("{what} {} {}", instance.id, instance.name);

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::handlers::Handled;
 use super::truth::{Instance, SandboxTruth, State};
 use super::{Checker, rules};
-use crate::history::{Cause, Fact};
+use crate::history::{Cause, Fact, Limits};
 
 /// So many failures within the time: rubelet asks that often in a row before it gives the sandbox up.
 const STATUS_TRIES: usize = 4;
@@ -142,6 +142,7 @@ impl Checker {
             stops: Vec::new(),
             call_failed: false,
             handled: Handled::default(),
+            limits: Limits::default(),
         };
         self.truth.instances.insert(id, instance);
     }

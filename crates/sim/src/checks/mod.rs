@@ -7,6 +7,7 @@ mod api;
 mod asked;
 mod handlers;
 mod happened;
+mod resizes;
 mod room;
 mod rules;
 mod said;
@@ -176,6 +177,12 @@ impl Checker {
             Fact::CgroupMade { uid } => {
                 self.truth.cgroups.insert(uid);
             }
+            Fact::PodLimited { uid, memory, quota } => self.pod_limited(&uid, memory, quota),
+            Fact::Resized {
+                id,
+                limits,
+                is_update,
+            } => self.resized(&id, limits, is_update),
             Fact::CgroupGone { uid } => self.cgroup_gone(&uid),
             Fact::TreeRemoved { path } => self.tree_removed(&path),
             Fact::VolumeStands { uid, volume } => {

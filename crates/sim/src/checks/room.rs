@@ -101,6 +101,10 @@ impl Checker {
             .map(|other| rules::milli_cpu(other))
             .sum();
         let needed = rules::milli_cpu(pod);
+        // One that was resized before it was admitted may have asked for more memory than there is.
+        if self.asked_for_too_much(uid) {
+            return Ok(());
+        }
         if held + needed <= node::MILLI_CPU {
             return Err(format!(
                 "it is refused, but needs {needed}m where only {held}m of {}m are taken",

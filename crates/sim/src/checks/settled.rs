@@ -132,6 +132,7 @@ impl Checker {
             return Ok(());
         }
         self.check_ephemeral(pod, said)?;
+        self.check_resized(pod, said)?;
         self.check_running(pod, said)?;
         self.check_whole(pod, said)
     }

@@ -25,6 +25,7 @@ fn words(ask: &Ask) -> String {
         Ask::Start { id } => format!("StartContainer {id}"),
         Ask::Stop { id, .. } => format!("StopContainer {id}"),
         Ask::Remove { id } => format!("RemoveContainer {id}"),
+        Ask::Update { id } => format!("UpdateContainerResources {id}"),
         Ask::Hook { id, kind } => format!("{kind:?} {id}"),
     }
 }

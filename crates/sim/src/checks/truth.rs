@@ -10,8 +10,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::handlers::Handled;
+use super::resizes::PodLimits;
 use super::rules;
-use crate::history::Cause;
+use crate::history::{Cause, Limits};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -54,6 +55,8 @@ pub(super) struct Instance {
     pub(super) stops: Vec<StopAsked>,
     pub(super) call_failed: bool,
     pub(super) handled: Handled,
+    /// What the runtime has given it.
+    pub(super) limits: Limits,
 }
 
 impl Instance {
@@ -175,6 +178,8 @@ pub(super) struct PodTruth {
     pub(super) passed_startup: BTreeSet<String>,
     /// Times of starts in this life, by container.
     pub(super) starts: BTreeMap<String, Vec<Duration>>,
+    /// What its cgroup has.
+    pub(super) limits: PodLimits,
 }
 
 impl PodTruth {

@@ -49,6 +49,7 @@ impl SimRuntime {
             id: id.to_owned(),
             is_late,
         });
+        self.limited(id, false);
         self.say(Actor::Process, format!("{} runs", self.title(id)));
         self.emit(id, ContainerEventType::ContainerStartedEvent);
         if let Some(exit) = run {

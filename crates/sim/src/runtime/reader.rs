@@ -8,8 +8,9 @@ use rubelet_ports::{EventStream, RuntimeError, RuntimeErrorKind, RuntimeReader};
 use rubelet_wire::cri::{NETWORK_READY, RUNTIME_READY, v1};
 
 use super::process::not_found;
-use super::state::{Failure, State};
+use super::state::{Failure, SimContainer, State};
 use super::{Call, ENDPOINT, SimRuntime};
+use crate::cgroups::USED_BYTES;
 use crate::history::Fact;
 
 /// All labels that are asked for, with these values.
@@ -222,8 +223,22 @@ impl RuntimeReader for SimRuntime {
         .await
     }
 
-    async fn container_stats(&self, _container_id: &str) -> Result<Option<v1::ContainerStats>, RuntimeError> {
-        Ok(None)
+    async fn container_stats(&self, container_id: &str) -> Result<Option<v1::ContainerStats>, RuntimeError> {
+        let is_running = {
+            let state = self.lock();
+            state
+                .containers
+                .get(container_id)
+                .is_some_and(SimContainer::is_running)
+        };
+        let memory = v1::MemoryUsage {
+            usage_bytes: Some(v1::UInt64Value { value: USED_BYTES }),
+            ..v1::MemoryUsage::default()
+        };
+        Ok(is_running.then(|| v1::ContainerStats {
+            memory: Some(memory),
+            ..v1::ContainerStats::default()
+        }))
     }
 
     async fn list_container_stats(

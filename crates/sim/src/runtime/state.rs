@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::script::Script;
 use crate::dice::{hash_bytes, hash_start};
+use crate::history::Limits;
 
 pub(super) type EventSender = mpsc::UnboundedSender<Result<v1::ContainerEventResponse, Failure>>;
 
@@ -77,6 +78,17 @@ pub(super) struct SimContainer {
 impl SimContainer {
     pub(super) fn is_running(&self) -> bool {
         matches!(self.process, Process::Running)
+    }
+
+    /// What it was given.
+    pub(super) fn limits(&self) -> Limits {
+        let linux = self.config.linux.as_ref();
+        let resources = linux.and_then(|linux| linux.resources.as_ref());
+        resources.map_or_else(Limits::default, |resources| Limits {
+            shares: resources.cpu_shares,
+            quota: resources.cpu_quota,
+            memory: resources.memory_limit_in_bytes,
+        })
     }
 
     pub(super) fn attempt(&self) -> u32 {
@@ -325,6 +337,10 @@ impl SimContainer {
             mounts: self.config.mounts.clone(),
             log_path: self.log_path.clone(),
             image_id: self.image.id.clone(),
+            resources: self.config.linux.as_ref().map(|linux| v1::ContainerResources {
+                linux: linux.resources.clone(),
+                ..v1::ContainerResources::default()
+            }),
             ..v1::ContainerStatus::default()
         }
     }

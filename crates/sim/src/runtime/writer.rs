@@ -118,6 +118,48 @@ impl SimRuntime {
         }
     }
 
+    /// What is zero stays as it is, as for containerd.
+    fn update(&self, id: &str, linux: &v1::LinuxContainerResources, is_late: bool) -> Result<(), Failure> {
+        {
+            let mut state = self.lock();
+            let container = state.containers.get_mut(id).ok_or_else(|| {
+                Failure::new(
+                    RuntimeErrorKind::NotFound,
+                    format!("container \"{id}\" not found"),
+                )
+            })?;
+            if !container.is_running() {
+                return Err(Failure::unknown("container is not running"));
+            }
+            let known = container.config.linux.get_or_insert_default();
+            let known = known.resources.get_or_insert_default();
+            let set = |known: &mut i64, new: i64| {
+                if new != 0 {
+                    *known = new;
+                }
+            };
+            set(&mut known.cpu_shares, linux.cpu_shares);
+            set(&mut known.cpu_quota, linux.cpu_quota);
+            set(&mut known.cpu_period, linux.cpu_period);
+            set(&mut known.memory_limit_in_bytes, linux.memory_limit_in_bytes);
+        }
+        self.limited(id, !is_late);
+        Ok(())
+    }
+
+    /// The container has other resources, or begins to have some.
+    pub(super) fn limited(&self, id: &str, is_update: bool) {
+        let limits = self.lock().containers.get(id).map(SimContainer::limits);
+        if let Some(limits) = limits {
+            let id = id.to_owned();
+            self.happened(Fact::Resized {
+                id,
+                limits,
+                is_update,
+            });
+        }
+    }
+
     async fn drop_sandbox(work: Work, id: String) -> Result<(), Failure> {
         let runtime = work.runtime.clone();
         if !runtime.lock().sandboxes.contains_key(&id) {
@@ -400,9 +442,28 @@ impl RuntimeWriter for SimRuntime {
 
     async fn update_container_resources(
         &self,
-        _request: v1::UpdateContainerResourcesRequest,
+        request: v1::UpdateContainerResourcesRequest,
     ) -> Result<(), RuntimeError> {
-        Ok(())
+        let id = request.container_id.clone();
+        let linux = request.linux.unwrap_or_default();
+        let about = format!(
+            "{} shares {} quota {} memory {}",
+            self.title(&id),
+            linux.cpu_shares,
+            linux.cpu_quota,
+            linux.memory_limit_in_bytes
+        );
+        let ask = Ask::Update { id: id.clone() };
+        let call = Call::writing("UpdateContainerResources", about, &id, Some(ask));
+        self.call(call, move |work| {
+            Box::pin(async move {
+                work.pause(1, 10).await;
+                work.goes_on()?;
+                let is_late = *work.caller.borrow();
+                work.runtime.update(&id, &linux, is_late)
+            })
+        })
+        .await
     }
 
     async fn update_pod_sandbox_resources(

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::resources::ResourceShape;
 use crate::api::Overwrite;
 use crate::dice::Dice;
 
@@ -23,6 +24,8 @@ pub enum ApiAction {
     Edit,
     /// Somebody puts an ephemeral container into a pod.
     Debug,
+    /// A container gets other resources while its pod runs.
+    Resize(ResourceShape),
     LoseStatus,
     /// Somebody else says something in a pod's status.
     Condition {
@@ -78,6 +81,13 @@ impl ApiScenario {
         let aside = &mut dice.aside("debug");
         for _ in 0..aside.below(4) {
             actions.push((aside.millis(500, limit_ms), ApiAction::Debug));
+        }
+        let resizes = &mut dice.aside("resizes");
+        if resizes.percent(40) {
+            for _ in 0..resizes.between(1, 6) {
+                let action = ApiAction::Resize(ResourceShape::roll(resizes));
+                actions.push((resizes.millis(500, limit_ms), action));
+            }
         }
         let others = &mut dice.aside("overwrites");
         let mut scenario = Self {

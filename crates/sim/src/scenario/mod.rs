@@ -4,12 +4,14 @@
 
 mod api;
 mod handlers;
+mod resources;
 mod shape;
 
 use std::time::Duration;
 
 pub use api::{ApiAction, ApiScenario};
 pub use handlers::{HookShape, ProbeShape, Way};
+pub use resources::ResourceShape;
 pub use shape::{ContainerShape, PodShape, Rule};
 
 use crate::dice::Dice;
@@ -25,6 +27,7 @@ pub enum CallKind {
     Start,
     Stop,
     Hook,
+    Update,
 }
 
 impl CallKind {
@@ -36,6 +39,7 @@ impl CallKind {
             Self::Start => matches!(ask, Ask::Start { .. }),
             Self::Stop => matches!(ask, Ask::Stop { .. }),
             Self::Hook => matches!(ask, Ask::Hook { .. }),
+            Self::Update => matches!(ask, Ask::Update { .. }),
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
-    EphemeralContainer, Node, PersistentVolumeClaimVolumeSource, Pod, Toleration, Volume, VolumeMount,
+    Container, ContainerResizePolicy, EphemeralContainer, Node, PersistentVolumeClaimVolumeSource, Pod,
+    Toleration, Volume, VolumeMount,
 };
 use rubelet_agent::{ApiPorts, NodeNow};
 use rubelet_config::FeatureGates;
@@ -15,9 +16,10 @@ use tokio::sync::watch;
 
 use super::{Check, Due, PROMPT_LIMIT, World};
 use crate::api::uid_of;
+use crate::dice::Dice;
 use crate::executor::Life;
 use crate::node;
-use crate::scenario::{ApiAction, PodShape};
+use crate::scenario::{ApiAction, PodShape, ResourceShape};
 
 impl World {
     /// The API server as this life of rubelet sees it, and what it reports through.
@@ -63,6 +65,7 @@ impl World {
             ApiAction::ForceDelete => self.delete_some(Some(0)),
             ApiAction::Edit => self.edit_api_pod(),
             ApiAction::Debug => self.debug_api_pod(),
+            ApiAction::Resize(resources) => self.resize_api_pod(resources),
             ApiAction::LoseStatus => {
                 if let (Some(pod), Some(api)) = (self.some_api_pod(), &self.api) {
                     api.lose_status(&uid_of(&pod));
@@ -170,7 +173,8 @@ impl World {
     }
 
     pub(super) fn create_api_pod(&mut self, shape: &PodShape) {
-        let pod = api_pod(shape);
+        let mut pod = api_pod(shape);
+        give_resources(&mut pod, &mut self.api_dice.aside("resources"));
         if let Some(api) = &self.api {
             api.create(pod);
         }
@@ -189,6 +193,32 @@ impl World {
                 container.image = Some("registry.test/app:2".to_owned());
                 *pod.metadata.generation.get_or_insert_default() += 1;
             }
+        });
+    }
+
+    /// Only pods that began with resources in every container, so that the pod as a whole is limited too.
+    fn resize_api_pod(&mut self, resources: ResourceShape) {
+        let dice = &mut self.api_dice.aside("resizes");
+        let is_resizable = |pod: &&Arc<Pod>| {
+            let spec = pod.spec.as_ref();
+            let mut containers = spec.iter().flat_map(|spec| &spec.containers);
+            let has_limits = |one: &Container| one.resources.as_ref().is_some_and(|all| all.limits.is_some());
+            pod.metadata.deletion_timestamp.is_none() && containers.any(has_limits)
+        };
+        let pods = self.own_api_pods();
+        let uids: Vec<String> = pods.iter().filter(is_resizable).map(|pod| uid_of(pod)).collect();
+        let (Some(api), false) = (&self.api, uids.is_empty()) else {
+            return;
+        };
+        let uid = dice.pick(&uids).clone();
+        self.say(format!("{uid} is resized to {resources:?}"));
+        api.change(&uid, |pod| {
+            let spec = pod.spec.get_or_insert_default();
+            let place = dice.below(spec.containers.len());
+            if let Some(container) = spec.containers.get_mut(place) {
+                container.resources = serde_json::from_value(resources.json()).ok();
+            }
+            *pod.metadata.generation.get_or_insert_default() += 1;
         });
     }
 
@@ -338,6 +368,24 @@ impl World {
         };
         for (at, action) in planned {
             self.after(at, Due::Api(action));
+        }
+    }
+}
+
+/// Some pods have limits in all of their containers, and some of those are restarted for new ones.
+fn give_resources(pod: &mut Pod, dice: &mut Dice) {
+    let has_resources = dice.percent(50);
+    let Some(spec) = pod.spec.as_mut().filter(|_| has_resources) else {
+        return;
+    };
+    let init = spec.init_containers.iter_mut().flatten();
+    for container in init.chain(&mut spec.containers) {
+        container.resources = serde_json::from_value(ResourceShape::first(dice).json()).ok();
+        if dice.percent(25) && spec.restart_policy.as_deref() == Some("Always") {
+            container.resize_policy = Some(vec![ContainerResizePolicy {
+                resource_name: "memory".to_owned(),
+                restart_policy: "RestartContainer".to_owned(),
+            }]);
         }
     }
 }

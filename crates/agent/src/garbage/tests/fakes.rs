@@ -11,6 +11,7 @@ use futures_util::future::{BoxFuture, pending};
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::configuration::labels;
 use rubelet_model::Timestamp;
+use rubelet_model::cgroup::{PodCgroupPart, PodCgroupReading};
 use rubelet_model::observation::PodUid;
 use rubelet_ports::{
     CgroupError, CgroupErrorKind, Clock, DirectoryEntry, EventStream, FileError, FileErrorKind, FileKind,
@@ -500,6 +501,14 @@ impl PodCgroups for FakeCgroups {
     async fn exists(&self, pod: &Pod) -> Result<bool, CgroupError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         Ok(self.0.lock().unwrap().contains(&PodUid::from(uid)))
+    }
+
+    async fn read(&self, _pod: &Pod) -> Result<Option<PodCgroupReading>, CgroupError> {
+        Ok(None)
+    }
+
+    async fn update(&self, _pod: &Pod, _part: PodCgroupPart) -> Result<(), CgroupError> {
+        Ok(())
     }
 
     async fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {

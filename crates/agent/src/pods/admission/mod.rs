@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, ResourceRequirements};
+use rubelet_lifecycle::allocation::rebuilt;
 use rubelet_lifecycle::configuration::unsupported;
 use rubelet_lifecycle::pod_state::{PodFacts, PodState, kill_timeout};
 use rubelet_lifecycle::standing::{Decision, NOT_SUPPORTED, Wait};
@@ -46,6 +47,20 @@ pub(super) enum NodeRead<'a> {
     Watched,
     /// The one that was read for this decision; `None` when it cannot be read, so that the last one counts.
     Fresh(Option<&'a Node>),
+}
+
+/// What becomes of a change of a pod's resources.
+pub(super) enum ResizeJudgement {
+    Fits,
+    /// Not now, for this reason.
+    Deferred(String),
+    /// Once these pods have ended.
+    Preempts {
+        victims: Vec<PodUid>,
+        /// The first scarce resource.
+        scarce: String,
+        message: String,
+    },
 }
 
 pub(super) struct Admission {
@@ -84,6 +99,18 @@ impl Admission {
 
     // ---- decisions
 
+    /// The pod with the resources that it counts with: a pod that was admitted before with what was allocated to it then.
+    pub(in crate::pods) fn counted_definition(&self, uid: &PodUid, record: &PodRecord) -> Option<Arc<Pod>> {
+        let pod = Arc::clone(record.desired()?);
+        let known = self.context.resources.allocated.get(uid);
+        let allocated = match known {
+            Some(known) => known.applied(&pod),
+            None if record.was_admitted_before() => rebuilt::allocated(&pod).applied(&pod),
+            None => None,
+        };
+        Some(allocated.map_or(pod, Arc::new))
+    }
+
     /// Decides about a desired pod whose state machine does not run, and reserves what it holds. `None`: it goes on waiting.
     pub(super) fn decide(
         &mut self,
@@ -98,7 +125,7 @@ impl Admission {
             return Some(Decision::AwaitRuntime);
         }
         if record.was_admitted_before() {
-            self.reserve(uid, pod);
+            self.reserve_running(uid, pod);
             return Some(Decision::Admit);
         }
         let facts = PodFacts::of(pod);
@@ -192,6 +219,49 @@ impl Admission {
         levels.with_label_values(&[mode, class]).inc();
     }
 
+    /// Whether the pod can have other resources than it has now, and holds what it needs of them if it can.
+    pub(super) fn judge_resize(&mut self, uid: &PodUid, pod: &Arc<Pod>) -> ResizeJudgement {
+        let features = self.context.health.borrow().features.unwrap_or_default();
+        let view = self.context.ports.node.view(None);
+        let terms = &self.context.settings.admission;
+        let short = || terms.shortage(uid, pod, &self.ledger, &view).unwrap_or_default();
+        match terms.judge(uid, pod, &self.ledger, features, &view) {
+            Judgement::Fits(mut holding) => {
+                // Until its containers have less, it has what it had.
+                if let Some(before) = self.ledger.holding(uid) {
+                    holding.need.raise_to(&before.need);
+                }
+                self.ledger.reserve(uid.clone(), holding);
+                ResizeJudgement::Fits
+            }
+            Judgement::Waits(_) => ResizeJudgement::Deferred(short()),
+            Judgement::Preempts { victims, scarce, .. } => ResizeJudgement::Preempts {
+                message: short(),
+                victims,
+                scarce,
+            },
+            Judgement::Refused(refusal) | Judgement::Mislabelled(refusal) => {
+                ResizeJudgement::Deferred(refusal.message)
+            }
+        }
+    }
+
+    /// The pod's containers have what is allocated to it. The answer is whether it holds less than before.
+    pub(super) fn settle(&mut self, uid: &PodUid, pod: &Pod) -> bool {
+        let (Some(before), Ok(holding)) = (
+            self.ledger.holding(uid),
+            self.context.settings.admission.holding(pod),
+        ) else {
+            return false;
+        };
+        if before.need == holding.need {
+            return false;
+        }
+        self.ledger.reserve(uid.clone(), holding);
+        self.is_room_freed = true;
+        true
+    }
+
     // ---- what pods hold
 
     fn reserve(&mut self, uid: &PodUid, pod: &Pod) {
@@ -199,6 +269,21 @@ impl Admission {
         if let Ok(holding) = self.context.settings.admission.holding(pod) {
             self.ledger.reserve(uid.clone(), holding);
         }
+    }
+
+    /// A pod that runs holds the most of what is allocated to it and what its containers have.
+    fn reserve_running(&mut self, uid: &PodUid, pod: &Pod) {
+        let terms = &self.context.settings.admission;
+        // Its quantities were checked when the manifest was read.
+        let Ok(mut holding) = terms.holding(pod) else {
+            return;
+        };
+        let actuated = self.context.resources.actuated.get(uid);
+        let has = actuated.and_then(|actuated| actuated.applied(pod));
+        if let Some(has) = has.and_then(|pod| terms.holding(&pod).ok()) {
+            holding.need.raise_to(&has.need);
+        }
+        self.ledger.reserve(uid.clone(), holding);
     }
 
     /// A source has a pod that is stopped and that only the runtime knew: from now on it counts until its end.

@@ -10,6 +10,7 @@ mod waiting;
 
 use std::sync::Arc;
 
+use rubelet_lifecycle::resize::Trigger;
 use rubelet_lifecycle::standing::{Decision, StandingEvent, Wait};
 use rubelet_model::observation::PodUid;
 use rubelet_ports::Moment;
@@ -57,7 +58,9 @@ impl SyncLoop {
     pub(in crate::pods) fn settle(&mut self) -> Option<Moment> {
         if self.pods.take_room_freed() {
             self.share_room();
+            self.pods.retry_resizes(Trigger::PodTerminated);
         }
+        self.pods.judge_resizes();
         if self.pods.take_names_contested() {
             runtime::end_replaced_pods(&mut self.pods, self.sources.merger());
         }

@@ -36,7 +36,9 @@ pub(super) fn answer(query: Query, pods: &PodWorkers) {
         }
         Query::Census(reply) => {
             let mirrors = context.mirrors.borrow().count();
-            context.ports.metrics.census.show(&census::take(records, mirrors));
+            let census = census::take(records, mirrors);
+            context.ports.metrics.census.show(&census);
+            context.ports.metrics.resizes.show(&census);
             let _ = reply.send(());
         }
         Query::Pods(_) | Query::Node(_) | Query::EndPod(..) => {}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use rubelet_lifecycle::pod_state::{PodFacts, PodState, UpdateKind};
+use rubelet_lifecycle::resize::Trigger;
 use rubelet_lifecycle::standing::{Decision, Standing, StandingEvent, Wait};
 use rubelet_lifecycle::status::{is_api_pod, is_static_pod};
 use rubelet_model::observation::PodUid;
@@ -162,6 +163,7 @@ fn changed(change: PodChange, pods: &mut PodWorkers) {
 
 fn removed(uid: &PodUid, pod: Arc<Pod>, pods: &mut PodWorkers) {
     pods.remove_desired(uid);
+    pods.retry_resizes(Trigger::PodsRemoved);
     let is_listed = pods.startup().are_names_known();
     pods.apply(uid, StandingEvent::Removed { pod, is_listed });
     if pods.records().worker(uid).is_none() {
@@ -259,8 +261,9 @@ fn reject_unsupported(
 /// A change of the pod that needs a feature which this node does not declare.
 fn check_declared_features(uid: &PodUid, pod: &Pod, pods: &PodWorkers) {
     let old = pods.records().desired(uid);
-    let missing = old.map_or_else(Vec::new, |old| missing_for_update(old, pod));
-    if missing.is_empty() || !pods.context().settings.admission.features.declared {
+    let terms = pods.context().settings.admission.features;
+    let missing = old.map_or_else(Vec::new, |old| missing_for_update(old, pod, terms));
+    if missing.is_empty() || !terms.declared {
         return;
     }
     let missing = missing.join(", ");
