@@ -180,7 +180,7 @@ fn repeated_events_are_logged_with_growing_gaps() {
             reason: "BackOff".into(),
             message: String::new(),
         });
-        if log.note(&key, &pod("a")).is_some() {
+        if log.note(&key, &pod("a"), BTreeMap::new()).is_some() {
             logged.push(second);
         }
     }
