@@ -11,6 +11,7 @@ mod files;
 mod log_growth;
 mod login_manager;
 mod memory_kills;
+mod processes;
 mod signals;
 mod trees;
 mod usage;
