@@ -235,13 +235,13 @@ fn status_gates(settings: &Settings) -> StatusGates {
 
 /// Static policies give containers of Guaranteed pods CPUs and memory of their own, which a resize leaves as they are.
 fn resize_terms(settings: &Settings) -> ResizeTerms {
-    let (configuration, gates) = (settings.configuration(), settings.gates());
+    let configuration = settings.configuration();
     ResizeTerms {
-        pod_level: gates.enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
-        has_static_cpus: configuration.cpu_manager_policy == "static"
-            && !gates.enabled(Gate::InPlacePodVerticalScalingExclusiveCPUs),
-        has_static_memory: configuration.memory_manager_policy == "Static"
-            && !gates.enabled(Gate::InPlacePodVerticalScalingExclusiveMemory),
+        pod_level: settings
+            .gates()
+            .enabled(Gate::InPlacePodLevelResourcesVerticalScaling),
+        has_static_cpus: configuration.cpu_manager_policy == "static",
+        has_static_memory: configuration.memory_manager_policy == "Static",
     }
 }
 

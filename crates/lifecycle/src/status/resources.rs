@@ -9,12 +9,12 @@ use std::str::FromStr;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rubelet_model::Quantity;
-use rubelet_model::observation::ContainerObservation;
+use rubelet_model::observation::{ContainerObservation, ContainerResources};
 use rubelet_model::quantity::Format;
 use rubelet_resources::amounts::{CPU, MEMORY};
 
 use super::view::StateView;
-use crate::allocation::Allocation;
+use crate::allocation::{Allocation, ResourceNumbers};
 
 pub(super) type Resources = BTreeMap<String, ApiQuantity>;
 
@@ -34,7 +34,9 @@ pub(super) fn actual_resources(
     if !seen.state.is_running() {
         return actual;
     }
-    let reported = seen.resources.unwrap_or_default();
+    let recorded = actuated.and_then(|all| all.numbers(&container.name));
+    let reported = seen.resources.or_else(|| recorded.map(as_reported));
+    let reported = reported.unwrap_or_default();
     let same_run = old.filter(|old| old.running().is_some() && old.container_id == status.container_id);
     let before = same_run.and_then(|old| old.resources.as_ref());
     if let Some(limits) = &mut actual.limits {
@@ -62,6 +64,16 @@ pub(super) fn actual_resources(
         }
     }
     actual
+}
+
+/// What a runtime that reports no resources would report of a container with these.
+fn as_reported(numbers: ResourceNumbers) -> ContainerResources {
+    let known = |number: i64| Some(number).filter(|number| *number > 0);
+    ContainerResources {
+        cpu_request_millis: known(numbers.cpu_request_millis),
+        cpu_limit_millis: known(numbers.cpu_limit_millis),
+        memory_limit_bytes: known(numbers.memory_limit_bytes),
+    }
 }
 
 pub(super) fn set_cpu(
