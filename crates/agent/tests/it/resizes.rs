@@ -8,7 +8,7 @@ use rubelet_ports::RuntimeErrorKind;
 use rubelet_sim::node;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, SOON};
+use crate::bed::{Bed, IMAGE, SOON};
 use crate::cluster::{ApiPod, condition, holds};
 use crate::line::Fault;
 
@@ -302,5 +302,99 @@ fn a_resize_of_another_kubelet_is_finished() {
         bed.api_events("web", "ResizeStarted").is_empty(),
         "it was accepted before"
     );
+    assert_eq!(starts(&bed, "web"), 1);
+}
+
+/// A container without a limit of its own has the pod's, and a sidecar is resized like any other.
+#[test]
+fn the_pod_as_a_whole_and_its_sidecars_are_resized() {
+    let mut bed = Bed::in_cluster();
+    let whole = |cpu: &str| json!({"requests": {"cpu": cpu}, "limits": {"cpu": cpu}});
+    let side = |request: &str| {
+        json!([{"name": "side", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always",
+            "resources": {"requests": {"cpu": request}}}])
+    };
+    let web = ApiPod::new("web", &[])
+        .spec("resources", whole("1"))
+        .spec("initContainers", side("100m"));
+    bed.create_and_wait(&web);
+    let other = web
+        .spec("resources", whole("2"))
+        .spec("initContainers", side("200m"));
+    bed.api().change("uid-web", |pod| {
+        pod.spec = other.object().spec;
+        *pod.metadata.generation.get_or_insert_default() += 1;
+    });
+    bed.wait("the pod has its new limit", SOON, |bed| {
+        let shown = bed.api_status("uid-web").resources.and_then(|all| all.limits);
+        let is_over = shown_condition_is_gone(bed);
+        is_over && shown.is_some_and(|limits| limits["cpu"].0 == "2")
+    });
+    let last = |about: &str| bed.line.updated(about).last().cloned().expect("an update");
+    assert_eq!(last("web/main").cpu_quota, 200_000);
+    assert_eq!(
+        (last("web/side").cpu_quota, last("web/side").cpu_shares),
+        (200_000, 204)
+    );
+    assert_eq!(
+        (starts(&bed, "web"), count(&bed, "StartContainer", "web/side")),
+        (1, 1)
+    );
+}
+
+fn shown_condition_is_gone(bed: &Bed) -> bool {
+    shown(bed, "web", "PodResizeInProgress").is_none() && pending_reason(bed, "web").is_none()
+}
+
+/// An init container that runs is resized too, and the ones that start after it begin with the new resources.
+#[test]
+fn a_pod_is_resized_while_it_begins() {
+    let mut bed = Bed::in_cluster();
+    let init = |request: &str| {
+        json!([{"name": "first", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "args": ["runs=20000:0"],
+            "resources": {"requests": {"cpu": request}}}])
+    };
+    let web = pod("web", &cpu("100m")).spec("initContainers", init("100m"));
+    bed.create(&web);
+    bed.wait("the first one runs", SOON, |bed| {
+        count(bed, "StartContainer", "web/first") == 1
+    });
+    let other = web
+        .spec("initContainers", init("200m"))
+        .container("resources", cpu("300m"));
+    bed.api().change("uid-web", |pod| {
+        pod.spec = other.object().spec;
+        *pod.metadata.generation.get_or_insert_default() += 1;
+    });
+    bed.wait("it is resized", SOON, |bed| {
+        bed.line
+            .updated("web/first")
+            .iter()
+            .any(|linux| linux.cpu_shares == 204)
+    });
+    bed.wait("it is ready", Duration::from_mins(1), |bed| {
+        holds(&bed.api_status("uid-web"), "Ready")
+    });
+    let created = bed.line.created("web/main");
+    let linux = created[0].linux.clone().unwrap().resources.unwrap();
+    assert_eq!(linux.cpu_shares, 307);
+    assert_eq!(count(&bed, "UpdateContainerResources", "web/main"), 0);
+    assert_eq!(count(&bed, "StartContainer", "web/first"), 1);
+}
+
+/// A critical pod gets the room of a less important one.
+#[test]
+fn a_critical_pod_takes_the_room_that_it_needs() {
+    let mut bed = Bed::in_cluster();
+    bed.create_and_wait(&pod("other", &cpu("3")));
+    let critical = pod("web", &cpu("500m"))
+        .spec("priority", json!(2_000_001_000))
+        .spec("priorityClassName", json!("system-node-critical"));
+    bed.create_and_wait(&critical);
+    resize(&bed, "web", &cpu("2"));
+    bed.wait("the other one fails", Duration::from_mins(1), |bed| {
+        bed.api_phase("uid-other") == "Failed"
+    });
+    wait_until_it_has(&mut bed, "web", &cpu("2"));
     assert_eq!(starts(&bed, "web"), 1);
 }

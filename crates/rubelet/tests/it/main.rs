@@ -16,6 +16,7 @@ mod lifecycle;
 mod log_rotation;
 mod metrics;
 mod pods;
+mod resizes;
 mod server;
 mod statistics;
 mod top;
