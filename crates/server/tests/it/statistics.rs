@@ -131,6 +131,30 @@ fn a_client_that_does_not_read_costs_a_few_pieces() {
 }
 
 #[test]
+fn a_client_that_reads_byte_by_byte_holds_up_no_other() {
+    in_scope("byte-scraper", async |scope| {
+        let setup = Setup::new(scope)?;
+        let statistics = setup.statistics.clone();
+        let running = setup.start().await?;
+        let mut slow = running.read_only().await?;
+        slow.begin("GET", "/metrics/cadvisor").await?;
+        slow.head().await?;
+        let mut others = running.read_only().await?;
+        for _ in 0..20 {
+            assert_eq!(slow.take(1).await?.len(), 1);
+            for path in ["/metrics/resource", "/stats/summary"] {
+                let answer = others.get(path).await?;
+                assert_eq!(answer.status, 200, "{path}: {answer:?}");
+            }
+        }
+        // Of its page only what fits into the buffers on the way is made.
+        let made = statistics.pieces_made.load(Ordering::Relaxed);
+        assert!(made < CONTAINER_PIECES, "{made} pieces");
+        Ok(()) as Result<()>
+    });
+}
+
+#[test]
 fn a_summary_is_given_whole_or_short() {
     in_scope("summary", async |scope| {
         let setup = Setup::new(scope)?;
