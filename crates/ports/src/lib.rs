@@ -23,12 +23,14 @@ pub mod image;
 pub mod image_provider;
 pub mod log_files;
 pub mod log_throttle;
+pub mod memory_alarm;
 pub mod memory_kills;
 pub mod meters;
 pub mod metrics_pages;
 pub mod node_logs;
 pub mod node_shutdown;
 pub mod node_signals;
+pub mod oom_log;
 pub mod packet_filter;
 pub mod plugins;
 pub mod pod_objects;
@@ -75,15 +77,20 @@ pub use image::{ImageReader, ImageWriter};
 pub use image_provider::{ImageFailure, ImageProvider, ImageRequest, PresentImage};
 pub use log_files::{FileIdentity, Growth, LogFileReader, LogFileWriter};
 pub use log_throttle::LogThrottle;
+pub use memory_alarm::{MemoryAlarm, MemoryMark, NoMemoryAlarm};
 pub use memory_kills::{MemoryKills, NoMemoryKills};
 pub use meters::Meters;
 pub use metrics_pages::{MetricsPage, MetricsPages};
 pub use node_logs::{FileContent, NodeLog, NodeLogFile, NodeLogReader};
 pub use node_shutdown::{ShutdownConnection, ShutdownError, ShutdownLock, ShutdownNews, ShutdownService};
 pub use node_signals::{NodeSignals, SignalError};
+pub use oom_log::{OomLog, OomNews};
 pub use plugins::{PluginHandler, PluginKind, PluginOffer};
 pub use pod_objects::{ObjectFailure, PodCertificate, PodObjects, Token, TokenQuestion, TrustQuestion};
-pub use pod_usage::{Aged, ContainerUsage, NoPodUsage, PodUsage, PodUsageReader, UsageExtent, VolumeUsage};
+pub use pod_usage::{
+    Aged, ContainerUsage, NoPodUsage, PodStorageReader, PodUsage, PodUsageReader, StorageQuestion,
+    UsageExtent, VolumeUsage,
+};
 pub use pod_view::{NoAnswer, PodView};
 pub use pods_to_run::PodsToRun;
 pub use probe::{ProbeFigures, ProbeFiguresReader, ProbeKind, ProbeReading, ProbedPod, Prober};

@@ -3,9 +3,11 @@
 //! Owns the shape of the edge. Every figure comes with its age: memory and processes are read by the call, figures of disks may be
 //! older, and what the decision may rest on is the caller's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::Timestamp;
 use rubelet_model::observation::PodUid;
 use rubelet_usage::DiskUsage;
@@ -80,6 +82,22 @@ pub trait PodUsageReader: Send + Sync {
     async fn usage_of_pods(&self, extent: UsageExtent) -> Result<Vec<PodUsage>, NoPodUsage>;
 }
 
+/// Pods whose files are measured now.
+#[derive(Clone, Debug)]
+pub struct StorageQuestion {
+    pub pods: Vec<Arc<Pod>>,
+    /// Writable layers are the runtime's figures, which it may have to collect.
+    pub with_writable_layers: bool,
+}
+
+/// Calls that change nothing.
+#[async_trait]
+pub trait PodStorageReader: Send + Sync {
+    /// One entry for each of these pods of which a container runs, without memory and processes. Volumes are walked through by the
+    /// call, which takes as long as they have files.
+    async fn storage_of(&self, question: StorageQuestion) -> Result<Vec<PodUsage>, NoPodUsage>;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,8 +105,8 @@ mod tests {
     /// Fails to compile when the port can no longer be used as a trait object.
     #[test]
     fn the_port_is_object_safe() {
-        fn takes(_: Option<&dyn PodUsageReader>) {}
-        takes(None);
+        fn takes(_: Option<&dyn PodUsageReader>, _: Option<&dyn PodStorageReader>) {}
+        takes(None, None);
     }
 
     #[test]

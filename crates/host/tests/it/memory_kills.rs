@@ -5,8 +5,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rubelet_host::HostMemoryKills;
-use rubelet_ports::MemoryKills;
+use futures_util::{FutureExt as _, StreamExt as _};
+use rubelet_host::cgroup::CgroupVersion;
+use rubelet_host::cgroups::Layout;
+use rubelet_host::{HostMemoryAlarm, HostMemoryKills, HostOomLog};
+use rubelet_ports::{MemoryAlarm, MemoryKills, MemoryMark, OomLog, OomNews};
 use rubelet_testbed::Scope;
 
 const LIMIT_BYTES: u64 = 20 << 20;
@@ -38,6 +41,63 @@ fn run_in(cgroup: &Path, program: &str) -> Option<i32> {
     let script = format!("echo $$ >{}/cgroup.procs; exec {program}", cgroup.display());
     let status = Command::new("sh").args(["-c", &script]).status().unwrap();
     status.signal()
+}
+
+#[tokio::test]
+async fn a_new_kill_is_followed_and_names_the_cgroup_that_was_full() {
+    let scope = Scope::new("oom-log").unwrap();
+    let (cgroup, name) = little_memory(&scope);
+    let mut news = HostOomLog::new().follow();
+    let newest = loop {
+        match news.next().await.unwrap().unwrap() {
+            OomNews::UpToDate { newest } => break newest,
+            OomNews::Kill(_) => {}
+        }
+    };
+    let killed = tokio::task::spawn_blocking(move || run_in(&cgroup, "tail /dev/zero"));
+    // Other tests have kills of their own.
+    let kill = loop {
+        match news.next().await.unwrap().unwrap() {
+            OomNews::Kill(kill) if kill.limited_cgroup.contains(&name) => break kill,
+            OomNews::Kill(_) | OomNews::UpToDate { .. } => {}
+        }
+    };
+    assert_eq!(killed.await.unwrap(), Some(9));
+    assert_eq!(kill.process, "tail");
+    assert!(kill.sequence > newest);
+    assert!(!kill.is_of_machine());
+}
+
+#[tokio::test]
+async fn the_kernel_gives_a_hint_when_a_cgroup_uses_more_than_its_mark() {
+    let version = CgroupVersion::of_this_machine().unwrap();
+    let alarm = HostMemoryAlarm::new(&Layout::of_this_machine(version).unwrap());
+    if version == CgroupVersion::V2 {
+        // Stalls of the machine: a trigger is set, and when it rings is the machine's.
+        alarm.set(Vec::new()).await.unwrap();
+        return;
+    }
+    let scope = Scope::new("memory-alarm").unwrap();
+    let (cgroup, name) = little_memory(&scope);
+    let mark = |cgroup: &str| MemoryMark {
+        cgroup: cgroup.to_owned(),
+        usage_bytes: 10 << 20,
+    };
+    let missing = alarm
+        .set(vec![mark("/rubelet-no-such-cgroup")])
+        .await
+        .unwrap_err();
+    assert!(
+        missing.to_string().contains("rubelet-no-such-cgroup"),
+        "{missing}"
+    );
+    alarm.set(vec![mark(&name)]).await.unwrap();
+    let rings = alarm.rings();
+    let mut rings = std::pin::pin!(rings);
+    assert!((&mut rings).now_or_never().is_none(), "nothing is used");
+    let killed = tokio::task::spawn_blocking(move || run_in(&cgroup, "tail /dev/zero"));
+    rings.await;
+    assert_eq!(killed.await.unwrap(), Some(9));
 }
 
 #[tokio::test]
