@@ -10,6 +10,7 @@
 
 mod containers;
 pub mod exposition;
+mod local_storage;
 mod metrics;
 mod places;
 mod pod_usage;

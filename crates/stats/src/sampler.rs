@@ -416,7 +416,7 @@ impl Sampler {
     }
 
     /// The runtime's figures, which may be a few seconds old.
-    async fn figures(&self) -> Option<Arc<RuntimeFigures>> {
+    pub(crate) async fn figures(&self) -> Option<Arc<RuntimeFigures>> {
         let runtime = Arc::clone(&self.runtime);
         let clock = Arc::clone(&self.clock);
         let start = || container_figures(runtime, clock).boxed();

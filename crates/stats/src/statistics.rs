@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use rubelet_ports::{
     Clock, DiskReader, ImageReader, Moment, NoPodUsage, NoSummary, NodeSignals, NodeStatistics, PagePieces,
-    PodUsage, PodUsageReader, PodsToRun, RuntimeError, RuntimeReader, Spawner, SummaryExtent, UsageExtent,
-    UsageReader,
+    PodStorageReader, PodUsage, PodUsageReader, PodsToRun, RuntimeError, RuntimeReader, Spawner,
+    StorageQuestion, SummaryExtent, UsageExtent, UsageReader,
 };
 use rubelet_usage::summary::Summary;
 use serde::Serialize as _;
@@ -75,11 +75,11 @@ pub struct Statistics {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    ports: StatisticsPorts,
-    facts: NodeFacts,
-    sampler: Sampler,
-    storage: Storage,
+pub(crate) struct Shared {
+    pub(crate) ports: StatisticsPorts,
+    pub(crate) facts: NodeFacts,
+    pub(crate) sampler: Sampler,
+    pub(crate) storage: Storage,
     containers: ContainerLooks,
     container_look: SingleFlight<Arc<Look>>,
     /// The runtime's own metrics, where the page of containers has those.
@@ -259,6 +259,14 @@ impl PodUsageReader for Statistics {
         let start = move || async move { shared.pod_usages(scope).await }.boxed();
         let pods = flight.get(&self.shared.ports.clock, FRESH, start).await?;
         Ok(pods.to_vec())
+    }
+}
+
+#[async_trait]
+impl PodStorageReader for Statistics {
+    async fn storage_of(&self, question: StorageQuestion) -> Result<Vec<PodUsage>, NoPodUsage> {
+        self.asked();
+        self.shared.storage_of(&question).await
     }
 }
 

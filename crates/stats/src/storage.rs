@@ -99,6 +99,22 @@ impl Storage {
         }
     }
 
+    /// What the files of these pods take, and nothing of the filesystems that they are on.
+    pub(crate) async fn add_to_pods(
+        &self,
+        summary: &mut Summary,
+        sample: &NodeSample,
+        volumes: &WalkedVolumes,
+    ) {
+        let now = self.clock.now();
+        let files = self.files(sample.pods.iter().map(|sample| &sample.pod)).await;
+        let mounts = Mounts::new();
+        for ((stats, pod), files) in summary.pods.iter_mut().zip(&sample.pods).zip(files) {
+            add_to_pod(stats, pod, &files, (now, None, &mounts));
+            add_volumes(stats, &files, volumes, (now, None));
+        }
+    }
+
     async fn filesystem(&self, path: &Path) -> Option<FilesystemFigures> {
         let figures = self.disk.filesystem(path).await;
         figures

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::pod::uid_of;
 use rubelet_ports::{Clock, DiskReader, Moment, PodsToRun, SignalError, Spawner, within};
 use rubelet_usage::summary::{ClaimReference, FsStats, ShownTime};
@@ -113,6 +114,23 @@ impl VolumeWalks {
         )
         .await;
         self.state().results.clone()
+    }
+
+    /// Walks through the volumes of these pods now.
+    pub(crate) async fn measure(&self, pods: &[Arc<Pod>]) -> WalkedVolumes {
+        let known = self.state().results.clone();
+        let mut results = WalkedVolumes::new();
+        for pod in pods {
+            let uid = uid_of(pod);
+            let before = known.get(uid.as_str()).map(Vec::as_slice).unwrap_or_default();
+            let mut found = Vec::new();
+            for volume in measured_volumes(pod, &self.pods_dir) {
+                let before = before.iter().find(|before| before.name == volume.name);
+                found.extend(self.volume(&volume, before).await);
+            }
+            results.insert(uid.as_str().to_owned(), found);
+        }
+        results
     }
 
     /// The last results for the page of metrics, which asks only where a pod has a volume of a claim.

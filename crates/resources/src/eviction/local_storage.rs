@@ -78,6 +78,12 @@ impl LocalStorageRules {
             || limited_containers(demand).next().is_some()
     }
 
+    /// Whether writable layers count for any limit of the pod.
+    #[must_use]
+    pub fn limits_layers(&self, demand: &PodDemand) -> bool {
+        self.pod_limit(demand).is_some() || limited_containers(demand).next().is_some()
+    }
+
     /// The first limit that the pod exceeds.
     #[must_use]
     pub fn exceeded(

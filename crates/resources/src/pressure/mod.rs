@@ -26,7 +26,7 @@ use std::time::Duration;
 use rubelet_model::{Pressure, Quantity};
 
 pub use observation::{Observation, Readings};
-pub use pace::Pace;
+pub use pace::{Pace, memory_marks};
 pub use signal::{Condition, Signal};
 pub use threshold::{
     DiskLayout, PressureSettings, Threshold, ThresholdError, ThresholdKey, ThresholdTexts, ThresholdValue,

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rubelet_model::signals::MemoryReading;
+
 use super::observation::{Observation, Readings};
 use super::signal::Signal;
 use super::threshold::{DiskLayout, PressureSettings};
@@ -59,6 +61,27 @@ impl Pace {
         let last = Some((now, observations));
         (Self { last }, pause.clamp(SHORTEST, LONGEST))
     }
+}
+
+/// How much may be used before a memory threshold is crossed, by its signal: where the kernel can wake a reader. Of several thresholds of
+/// a signal the first that is reached counts.
+pub fn memory_marks(settings: &PressureSettings, readings: &Readings) -> Vec<(Signal, u64)> {
+    let observations = readings.observations(settings.huge_page_bytes);
+    let all = [
+        (Signal::MemoryAvailable, readings.memory),
+        (Signal::AllocatableMemoryAvailable, readings.pods_memory),
+    ];
+    let mark = |(signal, reading): (Signal, Option<MemoryReading>)| {
+        let (reading, observation) = (reading?, observations.get(&signal)?);
+        let thresholds = settings.thresholds.iter().filter(|one| one.signal == signal);
+        let highest = thresholds
+            .map(|threshold| threshold.value.of(observation.capacity).value())
+            .max()?;
+        // Inactive files count as used for the kernel, and not for the threshold.
+        let used = u64::try_from(observation.capacity - highest).ok()?;
+        Some((signal, used.saturating_add(reading.inactive_file_bytes)))
+    };
+    all.into_iter().filter_map(mark).collect()
 }
 
 /// Twice what went each second since the last round, so that two more rounds fit in.

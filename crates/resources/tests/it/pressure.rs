@@ -10,7 +10,7 @@ use rubelet_model::Pressure;
 use rubelet_model::signals::{FilesystemReading, MemoryReading, ProcessReading};
 use rubelet_resources::pressure::{
     DiskLayout, Findings, Pace, PressureSettings, PressureState, Readings, Signal, Threshold, ThresholdTexts,
-    is_any_crossed, step,
+    ThresholdValue, is_any_crossed, memory_marks, step,
 };
 
 const MIB: u64 = 1 << 20;
@@ -556,4 +556,41 @@ fn signals_are_read_more_often_near_a_threshold() {
     };
     let (_, pause) = Pace::default().next(&soft, layout, &memory(50 * MIB), Duration::ZERO);
     assert_eq!(millis(pause), 4_000, "the end of its grace period");
+}
+
+#[test]
+fn the_kernel_is_asked_for_a_hint_at_the_highest_threshold() {
+    let hard = [
+        ("memory.available", "100Mi"),
+        ("allocatableMemory.available", "50Mi"),
+    ];
+    let soft = [("memory.available", "10%")];
+    let thresholds = read(&hard, &soft, &[("memory.available", "1m")], &[]).expect("good");
+    let settings = PressureSettings {
+        thresholds,
+        huge_page_bytes: GIB,
+        ..PressureSettings::default()
+    };
+    let readings = Readings {
+        pods_memory: Some(MemoryReading {
+            limit_bytes: Some(2 * GIB),
+            usage_bytes: GIB,
+            inactive_file_bytes: 7 * MIB,
+        }),
+        ..memory(2 * GIB)
+    };
+    // Of 4 GiB one is for huge pages, and the soft threshold is a tenth of the rest.
+    let part = ThresholdValue::Part(0.1)
+        .of(i64::try_from(3 * GIB).expect("small"))
+        .value();
+    let of_node = 3 * GIB - u64::try_from(part).expect("positive") + 10 * MIB;
+    let of_pods = 2 * GIB - 50 * MIB + 7 * MIB;
+    assert_eq!(
+        memory_marks(&settings, &readings),
+        [
+            (Signal::MemoryAvailable, of_node),
+            (Signal::AllocatableMemoryAvailable, of_pods)
+        ]
+    );
+    assert_eq!(memory_marks(&settings, &Readings::default()), []);
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rubelet_ports::{PodUsage, PodUsageReader as _, UsageExtent};
+use rubelet_ports::{
+    PodStorageReader as _, PodUsage, PodUsageReader as _, PodsToRun as _, StorageQuestion, UsageExtent,
+};
 use rubelet_usage::DiskUsage;
 
 use crate::node::{Node, Problem, container_cgroup};
@@ -95,4 +97,49 @@ async fn what_is_not_known_is_no_zero() {
         error.to_string().starts_with("what pods use is not known: "),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_pod_with_limits_is_measured_at_once() {
+    let node = full_node();
+    node.statistics
+        .usage_of_pods(UsageExtent::Everything)
+        .await
+        .unwrap();
+    node.disk.take_walked();
+    node.advance(20);
+    let pods = node.pods.pods_to_run().await.unwrap().unwrap();
+    let measure = async |with_writable_layers| {
+        let question = StorageQuestion {
+            pods: pods.clone(),
+            with_writable_layers,
+        };
+        let mut measured = node.statistics.storage_of(question).await.unwrap();
+        assert_eq!(measured.len(), 1);
+        measured.remove(0)
+    };
+    let web = measure(true).await;
+    assert_eq!(web.uid.as_str(), "uid-web");
+    let storage = web.ephemeral_storage.unwrap();
+    assert_eq!(storage.value.bytes, 67, "the same as in the summary");
+    let scratch = web
+        .volumes
+        .iter()
+        .find(|volume| volume.name == "scratch")
+        .unwrap();
+    assert_eq!(
+        (scratch.used.value.bytes, scratch.used.age),
+        (40, Duration::ZERO),
+        "it was walked through by the call"
+    );
+    assert_eq!(node.disk.take_walked().len(), 1, "not what only rubelet writes");
+    assert_eq!(web.working_set_bytes, None);
+    let without = measure(false).await;
+    assert_eq!(without.containers[0].writable_layer, None);
+    assert_eq!(without.ephemeral_storage.unwrap().value.bytes, 47);
+    let nothing = StorageQuestion {
+        pods: Vec::new(),
+        with_writable_layers: true,
+    };
+    assert_eq!(node.statistics.storage_of(nothing).await, Ok(Vec::new()));
 }
