@@ -19,16 +19,17 @@ use rubelet_model::observation::PodUid;
 use rubelet_model::pod::PodName;
 use rubelet_ports::{
     Clock, EventRecorder, EventType, EvictionFailure, Moment, NodeEvent, NodeEventRecorder, PodEvent,
-    PodEviction, PodEvictor, PodUsageReader, Spawner, UnusedImages, UsageExtent, within,
+    PodEviction, PodEvictor, PodStorageReader, PodUsageReader, Spawner, UnusedImages, UsageExtent, within,
 };
 use rubelet_resources::Rules;
 use rubelet_resources::eviction::{
-    EVICTED_REASON, Measure, NodeReclaim, THRESHOLD_REASON, eviction_text, grace_seconds, node_reclaim,
-    nothing_left,
+    EVICTED_REASON, LocalStorageRules, Measure, NodeReclaim, THRESHOLD_REASON, eviction_text, grace_seconds,
+    node_reclaim, nothing_left,
 };
-use rubelet_resources::pressure::Crossing;
 use rubelet_resources::pressure::pace::LONGEST;
+use rubelet_resources::pressure::{Crossing, Signal};
 
+use crate::local_storage::LocalStorageHandle;
 use crate::metrics::EvictionMetrics;
 use crate::pressure::{PressureHandle, Round};
 use crate::victims::{KnownPod, add_usage, choose, fresh_usage, holders, known_pods};
@@ -48,6 +49,7 @@ pub struct EvictionPorts {
     pub spawner: Arc<dyn Spawner>,
     pub pods: Arc<dyn PodEvictor>,
     pub usage: Arc<dyn PodUsageReader>,
+    pub storage: Arc<dyn PodStorageReader>,
     pub images: Arc<dyn UnusedImages>,
     pub events: Arc<dyn EventRecorder>,
     pub node_events: Arc<dyn NodeEventRecorder>,
@@ -59,6 +61,8 @@ pub struct EvictionSettings {
     pub rules: Rules,
     /// `evictionMaxPodGracePeriod`
     pub most_grace_seconds: i64,
+    /// `localStorageCapacityIsolation`: pods are held to their limits of local storage.
+    pub local_storage: Option<LocalStorageRules>,
 }
 
 /// A pod that was evicted and has not ended in its time.
@@ -79,6 +83,7 @@ pub(crate) struct Evictor {
     ports: EvictionPorts,
     settings: EvictionSettings,
     pressure: PressureHandle,
+    local_storage: Option<LocalStorageHandle>,
     stuck: Vec<StuckVictim>,
     /// When the last victim ended: older figures of pods show it still.
     last_end: Timestamp,
@@ -87,11 +92,17 @@ pub(crate) struct Evictor {
 }
 
 impl Evictor {
-    pub(crate) fn new(ports: EvictionPorts, settings: EvictionSettings, pressure: PressureHandle) -> Self {
+    pub(crate) fn new(
+        ports: EvictionPorts,
+        settings: EvictionSettings,
+        pressure: PressureHandle,
+        local_storage: Option<LocalStorageHandle>,
+    ) -> Self {
         Self {
             ports,
             settings,
             pressure,
+            local_storage,
             stuck: Vec::new(),
             last_end: Timestamp::EPOCH,
             retry_at: Moment::default(),
@@ -129,6 +140,10 @@ impl Evictor {
         let signal = first.key.signal;
         tracing::warn!(crossing = %first, "Attempting to reclaim {}", signal.resource());
         self.record_node(format!("Attempting to reclaim {}", signal.resource()));
+        if self.has_evicted_for_limits(signal, round).await {
+            self.retry_at = Moment::default();
+            return Outcome::Acted;
+        }
         let steps = node_reclaim(signal, round.layout());
         for step in steps {
             self.reclaim(*step).await;
@@ -151,6 +166,14 @@ impl Evictor {
             return Outcome::Waits;
         }
         self.evict_one(crossing, &fresh).await
+    }
+
+    /// Where disks are short, pods beyond their own limits go before all others, as upstream.
+    async fn has_evicted_for_limits(&self, signal: Signal, round: &Round) -> bool {
+        match (&self.local_storage, Measure::of(signal, round.layout())) {
+            (Some(local_storage), Measure::Disk { .. }) => local_storage.check().await > 0,
+            (Some(_), Measure::Memory | Measure::Processes) | (None, _) => false,
+        }
     }
 
     /// A victim that has not ended in its time and still uses something.
@@ -224,7 +247,9 @@ impl Evictor {
             let age = now.since(round.read_at);
             self.ports.metrics.show_age(due.key.signal.name(), age);
         }
-        self.evict(victim, crossing).await;
+        if !self.evict(victim, crossing).await {
+            return Outcome::Waits;
+        }
         self.retry_at = Moment::default();
         Outcome::Acted
     }
@@ -250,7 +275,8 @@ impl Evictor {
         Some(pods)
     }
 
-    async fn evict(&mut self, victim: &KnownPod, crossing: &Crossing) {
+    /// Whether the pod ends, or has ended.
+    async fn evict(&mut self, victim: &KnownPod, crossing: &Crossing) -> bool {
         let signal = crossing.key.signal;
         let text = eviction_text(crossing, &victim.candidate(), &self.settings.rules);
         let spec = victim.pod.spec.as_ref();
@@ -276,6 +302,7 @@ impl Evictor {
             }
             Err(error @ (EvictionFailure::UnknownPod | EvictionFailure::NoAnswer)) => {
                 tracing::warn!(%pod, %error, "The pod was not evicted");
+                return false;
             }
         }
         if !self.is_cleaned_up(&victim.uid).await {
@@ -286,6 +313,7 @@ impl Evictor {
             });
         }
         self.last_end = self.ports.clock.now();
+        true
     }
 
     async fn is_cleaned_up(&self, uid: &PodUid) -> bool {

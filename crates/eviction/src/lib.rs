@@ -10,26 +10,32 @@
 //!        Round  │  │ look          ┌─► reclaim: dead containers, unused images
 //!               ▼  │               │
 //!             eviction ── due ─────┴─► usage of pods ─► rank ─► one pod ends ─► a fresh look
+//! limits of local storage ── pods beyond their own limits end, whatever the node has left
 //! ```
 //!
 //! No pod is evicted on an old reading: before each one all signals are read again, and after each one as well.
 
 mod evictor;
+mod hints;
+mod local_storage;
 mod metrics;
 mod pressure;
 mod signals;
+mod system_oom;
 mod victims;
 
 use std::sync::Arc;
 
 use evictor::Evictor;
 use futures_util::FutureExt as _;
+use local_storage::LocalStorage;
 use tokio::sync::watch;
 
 pub use evictor::{EvictionPorts, EvictionSettings};
 pub use metrics::EvictionMetrics;
 pub use pressure::{PressureHandle, PressureWatch, Round};
 pub use signals::{PressurePlaces, SignalPorts};
+pub use system_oom::{SystemOomPorts, SystemOomSettings, watch_system_oom};
 
 /// Dropping it ends the evictions. Pods that end already go on ending.
 #[derive(Debug)]
@@ -40,17 +46,26 @@ pub struct EvictionHandle {
 /// Starts the evictions.
 #[must_use]
 pub fn start(ports: EvictionPorts, settings: EvictionSettings, pressure: PressureHandle) -> EvictionHandle {
-    let (stop, mut stopped) = watch::channel(());
+    let (stop, stopped) = watch::channel(());
     let spawner = Arc::clone(&ports.spawner);
-    let evictor = Evictor::new(ports, settings, pressure);
-    let evictions = async move {
-        // What is under way may be given up: the next start reads the signals again.
-        tokio::select! {
-            biased;
-            _ = stopped.changed() => {}
-            () = evictor.run() => {}
-        }
-    };
-    spawner.spawn("eviction", evictions.boxed());
+    let local_storage = settings.local_storage.clone().map(|rules| {
+        let (local_storage, handle) = LocalStorage::new(ports.clone(), rules, pressure.clone());
+        spawner.spawn(
+            "limits of local storage",
+            until(stopped.clone(), local_storage.run()).boxed(),
+        );
+        handle
+    });
+    let evictor = Evictor::new(ports, settings, pressure, local_storage);
+    spawner.spawn("eviction", until(stopped, evictor.run()).boxed());
     EvictionHandle { _stop: stop }
+}
+
+/// What is under way may be given up: the next start reads everything again.
+async fn until(mut stopped: watch::Receiver<()>, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        _ = stopped.changed() => {}
+        () = work => {}
+    }
 }

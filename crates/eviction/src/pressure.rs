@@ -1,19 +1,20 @@
 //! The rounds: all signals are read, `rubelet_resources::pressure` compares them with the thresholds, and a watch passes the result to
 //! the node's conditions and to admission.
 //!
-//! Owns when the next round comes: after ten seconds, sooner near a threshold, and at once for [`PressureHandle::look`]. Nothing is
+//! Owns when the next round comes: after ten seconds, sooner near a threshold or at a hint of the kernel, and at once for [`PressureHandle::look`]. Nothing is
 //! reclaimed here.
 
 use std::sync::Arc;
 
 use rubelet_model::{Pressure, Timestamp};
 use rubelet_ports::Moment;
-use rubelet_resources::pressure::pace::LONGEST;
+use rubelet_resources::pressure::pace::{LONGEST, SHORTEST};
 use rubelet_resources::pressure::{
-    DiskLayout, Findings, Pace, PressureSettings, PressureState, is_any_crossed, step,
+    DiskLayout, Findings, Pace, PressureSettings, PressureState, is_any_crossed, memory_marks, step,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::hints::KernelHints;
 use crate::signals::{PressurePlaces, SignalPorts, SignalReader};
 
 /// How many looks may wait.
@@ -56,6 +57,7 @@ pub struct PressureWatch {
     settings: PressureSettings,
     reader: SignalReader,
     ports: SignalPorts,
+    hints: KernelHints,
     state: PressureState,
     pace: Pace,
     pressure: watch::Sender<Option<Pressure>>,
@@ -80,6 +82,7 @@ impl PressureWatch {
         };
         let watch = Self {
             settings,
+            hints: KernelHints::new(&ports, places.pods_cgroup.clone()),
             reader: SignalReader::new(ports.clone(), places),
             ports,
             state: PressureState::default(),
@@ -112,7 +115,8 @@ impl PressureWatch {
                     let _ = ask.send(Arc::clone(&round));
                 }
             }
-            let clock = Arc::clone(&self.ports.clock);
+            let (clock, alarm) = (Arc::clone(&self.ports.clock), Arc::clone(&self.ports.alarm));
+            let read_at = clock.moment();
             // Every arm is cancel-safe: the channel keeps what was not taken, and the timer is made anew.
             tokio::select! {
                 biased;
@@ -122,6 +126,12 @@ impl PressureWatch {
                     None => clock.sleep(pause).await,
                 },
                 () = self.pressure.closed() => return,
+                () = alarm.rings(), if has_thresholds => {
+                    tracing::debug!("The kernel gives a hint that memory runs short");
+                    self.hints.rang();
+                    // A kernel that gives hints all the time does not keep the node busy.
+                    clock.sleep(SHORTEST.saturating_sub(clock.moment().since(read_at))).await;
+                }
                 () = clock.sleep(pause), if has_thresholds => {}
             }
             while let Ok(ask) = self.asked.try_recv() {
@@ -141,6 +151,7 @@ impl PressureWatch {
         let pace = std::mem::take(&mut self.pace);
         let (pace, pause) = pace.next(&self.settings, layout, &readings, now);
         self.pace = pace;
+        self.hints.set(memory_marks(&self.settings, &readings)).await;
         log_changes(&findings);
         self.publish(findings.pressure);
         let round = Arc::new(Round {
@@ -162,6 +173,18 @@ impl PressureWatch {
             let Pressure { memory, disk, pid } = pressure;
             tracing::info!(memory, disk, pid, "Pressure on the node");
         }
+    }
+}
+
+impl PressureHandle {
+    /// Where images and containers are, by the last round.
+    pub(crate) async fn layout(&self) -> Option<DiskLayout> {
+        let last = self.rounds.borrow().clone();
+        let round = match last {
+            Some(round) => round,
+            None => self.look().await?,
+        };
+        Some(round.layout())
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join4};
 use rubelet_model::signals::FilesystemReading;
-use rubelet_ports::{Clock, ImageReader, NodeSignals, SignalError, within};
+use rubelet_ports::{Clock, ImageReader, MemoryAlarm, NodeSignals, SignalError, within};
 use rubelet_resources::pressure::Readings;
 use rubelet_wire::cri::v1;
 
@@ -22,6 +22,7 @@ pub struct SignalPorts {
     pub clock: Arc<dyn Clock>,
     pub signals: Arc<dyn NodeSignals>,
     pub images: Arc<dyn ImageReader>,
+    pub alarm: Arc<dyn MemoryAlarm>,
 }
 
 /// What is looked at, beside the machine as a whole.

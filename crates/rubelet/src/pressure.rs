@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rubelet_agent::{AgentHandle, AgentSettings};
+use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_eviction::{
     EvictionHandle, EvictionMetrics, EvictionPorts, EvictionSettings, PressureHandle, PressurePlaces,
-    PressureWatch, SignalPorts,
+    PressureWatch, SignalPorts, SystemOomPorts, SystemOomSettings, watch_system_oom,
 };
 use rubelet_host::capacity::huge_pages;
 use rubelet_host::cgroups::Layout;
 use rubelet_host::signals::HostSignals;
+use rubelet_host::{HostMemoryAlarm, HostOomLog};
 use rubelet_images::garbage::GarbageHandle;
 use rubelet_model::Pressure;
 use rubelet_ports::Spawner as _;
+use rubelet_resources::eviction::LocalStorageRules;
 use rubelet_resources::pressure::PressureSettings;
 use rubelet_stats::Statistics;
 use tokio::sync::watch;
@@ -44,6 +47,7 @@ pub(crate) fn watch_node(
         clock: edges.clock.clone(),
         signals: Arc::new(HostSignals::new(&layout)),
         images: edges.cri.clone(),
+        alarm: Arc::new(HostMemoryAlarm::new(&layout)),
     };
     let places = PressurePlaces {
         root_dir: agent.root_dir.clone(),
@@ -67,6 +71,7 @@ pub(crate) fn evict(
         spawner: edges.vital.clone(),
         pods: Arc::new(agent.clone()),
         usage: Arc::new(statistics.clone()),
+        storage: Arc::new(statistics.clone()),
         images: Arc::new(images.clone()),
         events: edges.events.clone(),
         node_events: edges.node_events.clone(),
@@ -76,9 +81,35 @@ pub(crate) fn evict(
     Ok(rubelet_eviction::start(ports, settings, pressure))
 }
 
+/// Starts the events about kills for the whole machine.
+pub(crate) fn watch_oom(found: &NodeFound<'_>, agent: &AgentSettings, edges: &Edges) {
+    let ports = SystemOomPorts {
+        clock: edges.clock.clone(),
+        log: Arc::new(HostOomLog::new()),
+        events: edges.node_events.clone(),
+        file_reader: edges.files.clone(),
+        file_writer: edges.files.clone(),
+    };
+    let settings = SystemOomSettings {
+        root_dir: agent.root_dir.clone(),
+        boot_id: found.machine.boot_id.clone(),
+    };
+    let watching = watch_system_oom(ports, settings);
+    edges.vital.spawn("system OOM", Box::pin(watching));
+}
+
 pub(crate) fn eviction_settings(settings: &Settings, agent: &AgentSettings) -> EvictionSettings {
+    let configuration = settings.configuration();
+    let rules = &agent.node.rules;
+    let is_isolated = configuration.local_storage_capacity_isolation != Some(false);
     EvictionSettings {
-        rules: agent.node.rules.clone(),
-        most_grace_seconds: i64::from(settings.configuration().eviction_max_pod_grace_period),
+        rules: rules.clone(),
+        most_grace_seconds: i64::from(configuration.eviction_max_pod_grace_period),
+        local_storage: is_isolated.then(|| LocalStorageRules {
+            rules: rules.clone(),
+            ignores_memory_volumes: settings
+                .gates()
+                .enabled(Gate::InPlacePodVerticalScalingMemoryBackedVolumes),
+        }),
     }
 }

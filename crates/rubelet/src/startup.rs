@@ -276,6 +276,7 @@ async fn start_node(
     let system_cgroups = cgroups::keep_own_programs(settings, cgroup, edges)?;
     let (pressure, rounds) = pressure::watch_node(settings, found, &agent_settings, edges)?;
     let eviction = pressure::eviction_settings(settings, &agent_settings);
+    pressure::watch_oom(found, &agent_settings, edges);
     let (shuts_down, shutting_down) = watch::channel(false);
     let findings = Findings::new(pressure.clone(), shutting_down.clone());
     let node = node_settings::of(settings, found, &agent_settings)?;

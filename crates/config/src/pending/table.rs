@@ -246,8 +246,8 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("evictionMaxPodGracePeriod"), EVICTION),
     works(Field("evictionMinimumReclaim"), EVICTION),
     works(Field("mergeDefaultEvictionSettings"), EVICTION),
-    not_yet(Field("kernelMemcgNotification"), EVICTION),
-    not_yet(Field("localStorageCapacityIsolation"), EVICTION),
+    works(Field("kernelMemcgNotification"), EVICTION),
+    works(Field("localStorageCapacityIsolation"), EVICTION),
     works(
         Flag(
             "--experimental-allocatable-ignore-eviction",

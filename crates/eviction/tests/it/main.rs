@@ -8,5 +8,8 @@
 )]
 
 mod evictions;
+mod generated;
+mod limits;
 mod node;
 mod pressure;
+mod system_oom;

@@ -16,19 +16,21 @@ use rubelet_eviction::{
 };
 use rubelet_fakes::{NodeEvents, PodEvents, Tasks, TokioClock};
 use rubelet_model::observation::PodUid;
+use rubelet_model::pod::Importance;
 use rubelet_model::signals::{FilesystemReading, MemoryReading, ProcessReading};
 use rubelet_model::{Pressure, Timestamp};
 use rubelet_ports::{
-    Aged, Clock, ContainerUsage, EvictionFailure, FreedImages, ImageReader, NoAnswer, NoPodUsage,
-    NodeSignals, PodEviction, PodEvictor, PodUsage, PodUsageReader, RuntimeError, RuntimeErrorKind,
-    SignalError, UnusedImages, UsageExtent, VolumeUsage,
+    Aged, Clock, ContainerUsage, EvictionFailure, FreedImages, ImageReader, MemoryAlarm, MemoryMark, Moment,
+    NoAnswer, NoPodUsage, NodeSignals, PodEviction, PodEvictor, PodStorageReader, PodUsage, PodUsageReader,
+    RuntimeError, RuntimeErrorKind, SignalError, StorageQuestion, UnusedImages, UsageExtent, VolumeUsage,
 };
 use rubelet_resources::Rules;
+use rubelet_resources::eviction::LocalStorageRules;
 use rubelet_resources::pressure::{PressureSettings, ThresholdTexts};
 use rubelet_usage::DiskUsage;
 use rubelet_wire::cri::v1;
 use serde_json::{Value, from_value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -65,6 +67,14 @@ pub(crate) struct State {
     pub(crate) is_usage_known: bool,
     /// The last figures that were given are given once more.
     pub(crate) stale_answers: usize,
+    /// How often pods were measured for their limits.
+    pub(crate) measured: usize,
+    /// Pods whose end was asked for, with when.
+    ending: BTreeMap<String, Duration>,
+    /// How many rounds there were when the last pod ended.
+    rounds_at_last_end: usize,
+    /// What must never happen, and did.
+    pub(crate) violations: Vec<String>,
     last_usage: Vec<PodUsage>,
 }
 
@@ -75,6 +85,26 @@ pub(crate) struct Node {
     pub(crate) events: Arc<PodEvents>,
     pub(crate) node_events: Arc<NodeEvents>,
     pub(crate) registry: Registry,
+    pub(crate) alarm: Arc<Alarm>,
+}
+
+/// A kernel that gives a hint when a test wants it.
+#[derive(Default)]
+pub(crate) struct Alarm {
+    pub(crate) marks: Mutex<Vec<MemoryMark>>,
+    pub(crate) bell: Notify,
+}
+
+#[async_trait]
+impl MemoryAlarm for Alarm {
+    async fn set(&self, marks: Vec<MemoryMark>) -> Result<(), SignalError> {
+        *self.marks.lock().unwrap() = marks;
+        Ok(())
+    }
+
+    async fn rings(&self) {
+        self.bell.notified().await;
+    }
 }
 
 pub(crate) fn disk(device: u64, available_bytes: u64) -> FilesystemReading {
@@ -191,6 +221,28 @@ impl SimplePod {
     }
 }
 
+impl State {
+    /// A pod is evicted because the node is short of something.
+    fn judge(&mut self, uid: &str, now: Duration) {
+        let pod = &self.pods[uid].pod;
+        if Importance::of(pod).is_critical() {
+            self.violations.push(format!("{uid} is critical"));
+        }
+        for (other, since) in &self.ending {
+            let still_runs = self.pods.get(other).is_some_and(|other| other.is_running);
+            if still_runs && now - *since < Duration::from_mins(2) {
+                self.violations
+                    .push(format!("{uid} is evicted while {other} still runs"));
+            }
+        }
+        if self.rounds == self.rounds_at_last_end && !self.story.is_empty() {
+            self.violations
+                .push(format!("{uid} is evicted on a reading from before the last end"));
+        }
+        self.ending.insert(uid.to_owned(), now);
+    }
+}
+
 impl Node {
     pub(crate) fn new() -> Self {
         let disks = [(ROOT, disk(1, 50 * GIB)), (IMAGES, disk(2, 50 * GIB))];
@@ -210,6 +262,10 @@ impl Node {
             removal_takes: Duration::from_secs(1),
             is_usage_known: true,
             stale_answers: 0,
+            measured: 0,
+            ending: BTreeMap::new(),
+            rounds_at_last_end: 0,
+            violations: Vec::new(),
             last_usage: Vec::new(),
         };
         Self {
@@ -218,6 +274,7 @@ impl Node {
             events: Arc::default(),
             node_events: Arc::default(),
             registry: Registry::new(),
+            alarm: Arc::default(),
         }
     }
 
@@ -246,6 +303,7 @@ impl Node {
             clock: Arc::new(self.clock),
             signals: Arc::new(self.clone()),
             images: Arc::new(self.clone()),
+            alarm: self.alarm.clone(),
         }
     }
 
@@ -262,6 +320,7 @@ impl Node {
             spawner: Arc::new(Tasks::default()),
             pods: Arc::new(self.clone()),
             usage: Arc::new(self.clone()),
+            storage: Arc::new(self.clone()),
             images: Arc::new(self.clone()),
             events: self.events.clone(),
             node_events: self.node_events.clone(),
@@ -270,6 +329,7 @@ impl Node {
         let settings = EvictionSettings {
             rules: Rules::default(),
             most_grace_seconds: 60,
+            local_storage: Some(LocalStorageRules::default()),
         };
         Running {
             evictions: start(ports, settings, handle),
@@ -380,6 +440,18 @@ impl PodUsageReader for Node {
 }
 
 #[async_trait]
+impl PodStorageReader for Node {
+    async fn storage_of(&self, question: StorageQuestion) -> Result<Vec<PodUsage>, NoPodUsage> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        state.measured += question.pods.len();
+        let asked = |pod: &&SimplePod| pod.is_running && question.pods.contains(&pod.pod);
+        let running = state.pods.values().filter(asked);
+        Ok(running.map(|pod| pod.usage(now)).collect())
+    }
+}
+
+#[async_trait]
 impl PodEvictor for Node {
     async fn pods(&self) -> Result<Vec<Arc<Pod>>, NoAnswer> {
         Ok(self
@@ -391,6 +463,10 @@ impl PodEvictor for Node {
     }
 
     async fn evict(&self, uid: &PodUid, eviction: PodEviction) -> Result<(), EvictionFailure> {
+        let now = self.clock.moment().since(Moment::default());
+        if eviction.disruption.is_some() {
+            self.state().judge(uid.as_str(), now);
+        }
         let ends_in = self.state().pods[uid.as_str()].ends_in;
         self.say(format!("evict {uid} with {} s", eviction.grace_seconds));
         let Some(ends_in) = ends_in else {
@@ -398,7 +474,12 @@ impl PodEvictor for Node {
             return Err(EvictionFailure::TimedOut);
         };
         self.clock.sleep(ends_in).await;
-        self.state().pods.remove(uid.as_str());
+        {
+            let mut state = self.state();
+            state.pods.remove(uid.as_str());
+            state.ending.remove(uid.as_str());
+            state.rounds_at_last_end = state.rounds;
+        }
         self.say(format!("{uid} has ended"));
         Ok(())
     }

@@ -150,3 +150,38 @@ async fn rounds_come_sooner_near_a_threshold() {
     assert!((100..=240).contains(&near), "{near} rounds in a minute");
     assert!(node.state().places.contains(&PathBuf::from(ROOT)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_of_the_kernel_is_a_round() {
+    let node = Node::new();
+    node.state().available_memory = 3 * GIB;
+    let mut rounds = start(&node, &[("memory.available", "100Mi")]);
+    rounds.comes(NONE).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    {
+        let marks = node.alarm.marks.lock().unwrap();
+        let marks: Vec<(&str, u64)> = marks
+            .iter()
+            .map(|mark| (&*mark.cgroup, mark.usage_bytes))
+            .collect();
+        assert_eq!(marks, [("/", 4 * GIB - 100 * MIB)]);
+    }
+    node.state().available_memory = 60 * MIB;
+    let before = Instant::now();
+    node.alarm.bell.notify_one();
+    rounds.comes(Pressure { memory: true, ..NONE }).await;
+    assert!(
+        before.elapsed() < Duration::from_millis(300),
+        "{:?}",
+        before.elapsed()
+    );
+
+    // Hints all the time are no reason to do nothing else.
+    let rounds_before = node.state().rounds;
+    for _ in 0..1000 {
+        node.alarm.bell.notify_one();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let read = node.state().rounds - rounds_before;
+    assert!(read <= 25, "{read} rounds in five seconds");
+}
