@@ -135,6 +135,15 @@ impl Scenario {
                 actions.push((network.millis(2000, limit_ms), Action::LoseNetwork));
             }
         }
+        let updates = &mut dice.aside("crashes in updates");
+        if updates.percent(25) {
+            let call = CallKind::Update;
+            let down = updates.millis(0, 3000);
+            actions.push((
+                updates.millis(2000, limit_ms),
+                Action::CrashDuringCall { call, down },
+            ));
+        }
         actions.sort_by_key(|(at, _)| *at);
         Self {
             actions,
