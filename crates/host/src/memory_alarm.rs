@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use crate::cgroup::CgroupVersion;
 use crate::cgroups::Layout;
+use crate::oom_log::registered;
 
 const STALLS: &str = "/proc/pressure/memory";
 /// Some program waited for memory for 50 ms in half a second. It takes a right that not every rubelet has.
@@ -85,7 +86,7 @@ impl HostMemoryAlarm {
         let (counted, used) = (counter.as_raw_fd(), usage.as_raw_fd());
         control.write_all(format!("{counted} {used} {}", mark.usage_bytes).as_bytes())?;
         Ok(Trigger {
-            file: AsyncFd::with_interest(File::from(counter), Interest::READABLE)?,
+            file: registered(File::from(counter), Interest::READABLE)?,
             kind: Kind::Counter,
         })
     }
@@ -103,7 +104,7 @@ impl HostMemoryAlarm {
         };
         let file = open(FINE_TRIGGER).or_else(|_| open(COARSE_TRIGGER))?;
         Ok(Trigger {
-            file: AsyncFd::with_interest(file, Interest::PRIORITY)?,
+            file: registered(file, Interest::PRIORITY)?,
             kind: Kind::Stalls,
         })
     }
@@ -127,7 +128,7 @@ impl MemoryAlarm for HostMemoryAlarm {
                             problem = Some(failed(
                                 &self.mount.join(mark.cgroup.trim_start_matches('/')),
                                 &error,
-                            ))
+                            ));
                         }
                     }
                 }

@@ -43,7 +43,7 @@ impl HostOomLog {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
         let file = options.open(&self.device).map_err(|error| self.failed(&error))?;
-        AsyncFd::with_interest(file, Interest::READABLE).map_err(|error| self.failed(&error))
+        registered(file, Interest::READABLE).map_err(|error| self.failed(&error))
     }
 }
 
@@ -115,13 +115,23 @@ impl Following {
             if is_empty && let Some(ready) = &mut ready {
                 ready.clear_ready();
             }
-            drop(ready);
             if is_empty && !self.is_up_to_date {
                 self.is_up_to_date = true;
                 self.found.push_back(OomNews::UpToDate { newest: self.newest });
             }
         }
     }
+}
+
+/// Registers with the runtime's poller, which does not block.
+pub(crate) fn registered(file: File, interest: Interest) -> io::Result<AsyncFd<File>> {
+    #[expect(
+        unsafe_code,
+        reason = "the poller asks for a descriptor that stays the same and open; that of a file does"
+    )]
+    // SAFETY: a `File` is open and names one description until it is dropped, and it is never exchanged.
+    let registered = unsafe { AsyncFd::register_with_interest(file, interest) };
+    registered.map_err(io::Error::from)
 }
 
 /// Reads until a kill is found; the answer is whether the log is at its end.
