@@ -17,6 +17,7 @@ mod cluster_apiserver;
 mod cluster_certificates;
 mod cluster_changes;
 mod cluster_deletion;
+mod cluster_eviction;
 mod cluster_goldens;
 mod cluster_images;
 mod cluster_kubeconfig;
