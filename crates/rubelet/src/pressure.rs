@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rubelet_agent::{AgentHandle, AgentSettings};
-use rubelet_config::gates::Gate;
 use rubelet_config::settings::Settings;
 use rubelet_eviction::{
     EvictionHandle, EvictionMetrics, EvictionPorts, EvictionSettings, PressureHandle, PressurePlaces,
@@ -105,11 +104,6 @@ pub(crate) fn eviction_settings(settings: &Settings, agent: &AgentSettings) -> E
     EvictionSettings {
         rules: rules.clone(),
         most_grace_seconds: i64::from(configuration.eviction_max_pod_grace_period),
-        local_storage: is_isolated.then(|| LocalStorageRules {
-            rules: rules.clone(),
-            ignores_memory_volumes: settings
-                .gates()
-                .enabled(Gate::InPlacePodVerticalScalingMemoryBackedVolumes),
-        }),
+        local_storage: is_isolated.then(|| LocalStorageRules { rules: rules.clone() }),
     }
 }

@@ -315,6 +315,8 @@ fn a_panic_while_garbage_is_collected_does_not_end_the_process() {
     bed.wait("the node is searched again", Duration::from_secs(600), |bed| {
         searches(bed) > before + 2
     });
+    // Writing down where a task panicked takes long, and is no stall of its own.
+    bed.executor.take_panics();
     assert!(!bed.trace().contains("FATAL"), "{}", bed.trace());
     assert!(super::cluster::holds(&bed.api_status(UID), "Ready"));
 }

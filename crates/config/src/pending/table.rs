@@ -246,7 +246,10 @@ pub(super) static TABLE: &[SettingSupport] = &[
     works(Field("evictionMaxPodGracePeriod"), EVICTION),
     works(Field("evictionMinimumReclaim"), EVICTION),
     works(Field("mergeDefaultEvictionSettings"), EVICTION),
-    works(Field("kernelMemcgNotification"), EVICTION),
+    works(
+        Field("kernelMemcgNotification"),
+        "eviction; the kernel's hints are always used",
+    ),
     works(Field("localStorageCapacityIsolation"), EVICTION),
     works(
         Flag(

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use rubelet_testbed::cluster::Cluster;
 use rubelet_testbed::control_plane;
 use rubelet_testbed::in_scope;
-use rubelet_testbed::node::manifest::{Manifest, pause, pod, server, shell, with};
+use rubelet_testbed::node::manifest::{Manifest, pod, server, shell, with};
 use rubelet_testbed::node::{Kubelet, Options, PodFacts};
 use rubelet_testbed::scope::Scope;
 use serde_json::{Value, json};

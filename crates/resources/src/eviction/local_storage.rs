@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use rubelet_model::Quantity;
 use rubelet_model::quantity::Format;
 
@@ -16,8 +16,6 @@ use crate::amounts::EPHEMERAL_STORAGE;
 use crate::demand::{ContainerDemand, Overhead, PodDemand};
 use crate::pressure::DiskLayout;
 use crate::rules::Rules;
-
-const MEMORY_MEDIUM: &str = "Memory";
 
 /// A limit that a pod exceeds, with the limit's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,15 +63,13 @@ impl fmt::Display for Exceeded {
 #[derive(Clone, Debug, Default)]
 pub struct LocalStorageRules {
     pub rules: Rules,
-    /// Gate `InPlacePodVerticalScalingMemoryBackedVolumes`: the kernel alone limits volumes in memory.
-    pub ignores_memory_volumes: bool,
 }
 
 impl LocalStorageRules {
     /// Whether the pod has any limit that can be exceeded.
     #[must_use]
     pub fn has_limit(&self, pod: &Pod, demand: &PodDemand) -> bool {
-        self.size_limits(pod).next().is_some()
+        size_limits(pod).next().is_some()
             || self.pod_limit(demand).is_some()
             || limited_containers(demand).next().is_some()
     }
@@ -93,7 +89,7 @@ impl LocalStorageRules {
         figures: &PodFigures,
         layout: DiskLayout,
     ) -> Option<Exceeded> {
-        let volume = self.size_limits(pod).find(|(name, limit)| {
+        let volume = size_limits(pod).find(|(name, limit)| {
             let used = figures.volume(name);
             used.is_some_and(|used| amount(used.bytes, Format::BinarySi) > *limit)
         });
@@ -131,9 +127,8 @@ impl LocalStorageRules {
             let used = used as f64;
             used / limit.to_f64_approximate().max(1.0)
         };
-        let volumes = self
-            .size_limits(pod)
-            .filter_map(|(name, limit)| Some(part(figures.volume(name)?.bytes, &limit)));
+        let volumes =
+            size_limits(pod).filter_map(|(name, limit)| Some(part(figures.volume(name)?.bytes, &limit)));
         let all = figures.ephemeral_storage_bytes.zip(self.pod_limit(demand));
         let whole = all.map(|(used, limit)| part(used, &limit));
         let containers = figures.containers.iter().filter_map(|container| {
@@ -145,26 +140,21 @@ impl LocalStorageRules {
         volumes.chain(whole).chain(containers).fold(0.0, f64::max)
     }
 
-    /// emptyDirs with a limit that counts.
-    fn size_limits<'a>(&self, pod: &'a Pod) -> impl Iterator<Item = (&'a str, Quantity)> + use<'a> {
-        let ignores_memory = self.ignores_memory_volumes;
-        let is_ignored = move |empty_dir: &EmptyDirVolumeSource| {
-            ignores_memory && empty_dir.medium.as_deref() == Some(MEMORY_MEDIUM)
-        };
-        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
-        volumes.unwrap_or_default().iter().filter_map(move |volume| {
-            let empty_dir = volume.empty_dir.as_ref().filter(|one| !is_ignored(one))?;
-            // A limit that is no quantity was refused when the pod was read.
-            let limit: Quantity = empty_dir.size_limit.as_ref()?.0.parse().ok()?;
-            (limit.signum() > 0).then_some((volume.name.as_str(), limit))
-        })
-    }
-
     /// The sum of the containers' limits.
     fn pod_limit(&self, demand: &PodDemand) -> Option<Quantity> {
         let limits = demand.limits(&self.rules, Overhead::Included);
         limits.get(EPHEMERAL_STORAGE).cloned()
     }
+}
+
+/// emptyDirs with a limit that counts.
+fn size_limits(pod: &Pod) -> impl Iterator<Item = (&str, Quantity)> {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
+    volumes.unwrap_or_default().iter().filter_map(|volume| {
+        // A limit that is no quantity was refused when the pod was read.
+        let limit: Quantity = volume.empty_dir.as_ref()?.size_limit.as_ref()?.0.parse().ok()?;
+        (limit.signum() > 0).then_some((volume.name.as_str(), limit))
+    })
 }
 
 /// Regular containers and sidecars with a limit.

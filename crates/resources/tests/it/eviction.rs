@@ -514,10 +514,6 @@ fn layers_on_another_disk_count_for_the_pod_and_not_for_the_container() {
 #[test]
 fn only_pods_with_limits_are_measured() {
     let rules = LocalStorageRules::default();
-    let by_kernel = LocalStorageRules {
-        ignores_memory_volumes: true,
-        ..LocalStorageRules::default()
-    };
     let volume = |volume: Value| {
         Case::new(
             "p",
@@ -538,7 +534,6 @@ fn only_pods_with_limits_are_measured() {
     check(&rules, &volume(json!({"sizeLimit": "1"})), true);
     let in_memory = volume(json!({"sizeLimit": "1", "medium": "Memory"}));
     check(&rules, &in_memory, true);
-    check(&by_kernel, &in_memory, false);
     let setup = json!({
         "containers": [{"name": "main"}],
         "initContainers": [{"name": "i", "resources": {"limits": {"ephemeral-storage": "1"}}}],
