@@ -130,7 +130,7 @@ async fn a_new_image_restarts_its_container(cluster: &Cluster<'_>) -> Result<()>
     cluster.remove_pod(&ready, Some(0)).await
 }
 
-/// A container gets other resources while it runs; what the node does not have is deferred.
+/// A container gets other resources while it runs; what the node does not have at the moment is deferred.
 async fn a_resize_is_carried_out(cluster: &Cluster<'_>) -> Result<()> {
     let name = "resized";
     let resources = json!({ "requests": { "cpu": "10m" } });
@@ -158,7 +158,17 @@ async fn a_resize_is_carried_out(cluster: &Cluster<'_>) -> Result<()> {
             Ok(pod.clone())
         })
         .await?;
-    resize("4000").await?;
+    // The API server itself refuses more than the node has in sum.
+    let status = cluster.node().await?.status.context("a status")?;
+    let allocatable = status.allocatable.unwrap_or_default();
+    let whole = allocatable.get("cpu").context("the node's processors")?;
+    let other = with(
+        shell("main", UNTIL_TERM),
+        "resources",
+        json!({ "requests": { "cpu": "100m" } }),
+    );
+    let other = cluster.start_pod(pod("beside").container(other)).await?;
+    resize(&whole.0).await?;
     let after = cluster
         .wait_for_pod(name, "the rest is deferred", |pod| {
             let (status, reason, message) = pod.condition("PodResizePending");
@@ -179,6 +189,7 @@ async fn a_resize_is_carried_out(cluster: &Cluster<'_>) -> Result<()> {
     }
     after.check_ready()?;
     check_same_container(&ready, &after)?;
+    cluster.remove_pod(&other, Some(0)).await?;
     cluster.remove_pod(&ready, Some(0)).await
 }
 
