@@ -2,7 +2,7 @@
 //! and whether they slow down the start of a pod.
 //!
 //! What a kubelet takes at rest is measured first and taken off the cost of an answer, not off that of the scrapes: upstream's kubelet
-//! looks at its cgroups whether anybody asks or not.
+//! looks at its cgroups also between two scrapes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

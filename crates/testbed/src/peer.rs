@@ -39,7 +39,7 @@ mount -t tmpfs tmpfs /run/containerd && ln -s "$1" /run/containerd/containerd.so
 shift
 "#;
 
-/// The same with a containerd's socket also where a system's containerd has it, which nobody else sees.
+/// The same with a containerd's socket also where a system's containerd has it, in its own mount namespace only.
 pub fn confined_with(kubelet: &Path, containerd: &Path) -> Command {
     let mut command = Command::new("unshare");
     command

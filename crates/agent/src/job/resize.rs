@@ -231,11 +231,11 @@ impl Run<'_> {
         }
     }
 
-    /// The runtime hears of the change first and may refuse it.
+    /// The runtime is notified of the change first and may refuse it.
     async fn write_pod(&mut self, part: PodCgroupPart, resource: &str) -> Result<(), ResizeError> {
         let context = self.context;
         let next = with_part(&self.current, self.desired, part);
-        self.tell_runtime(&next).await.map_err(|error| {
+        self.notify_runtime(&next).await.map_err(|error| {
             error.or_failed(|error| {
                 format!(
                     "failed to notify runtime for UpdatePodSandboxResources (resource={resource}); resize rejected: {error}"
@@ -245,7 +245,7 @@ impl Run<'_> {
         // A cancellation does not interrupt it: a write that is half done is more work than a whole one. It has a deadline.
         let update = context.ports().cgroups.update(&context.pod, part);
         if let Err(error) = context.waits.named("the pod's cgroup to change", update).await {
-            if let Err(error) = self.tell_runtime(&self.current).await {
+            if let Err(error) = self.notify_runtime(&self.current).await {
                 error.log();
             }
             return Err(ResizeError::Failed(error.to_string()));
@@ -254,14 +254,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn tell_runtime(&self, values: &PodCgroup) -> Result<(), TellError> {
+    async fn notify_runtime(&self, values: &PodCgroup) -> Result<(), NotifyError> {
         let context = self.context;
         let Some(sandbox) = self.sandbox else {
             return Ok(());
         };
         let node = &context.agent.settings.node;
         let request = updated_sandbox(&context.pod, sandbox.as_str(), values, node)
-            .map_err(|error| TellError::Failed(error.to_string()))?;
+            .map_err(|error| NotifyError::Failed(error.to_string()))?;
         let call = context
             .ports()
             .runtime_writer
@@ -272,8 +272,8 @@ impl Run<'_> {
         {
             Ok(()) => Ok(()),
             Err(Interrupted::Failed(error)) if is_unimplemented(&error) => Ok(()),
-            Err(Interrupted::Failed(error)) => Err(TellError::Failed(error.to_string())),
-            Err(Interrupted::Cancelled) => Err(TellError::Cancelled),
+            Err(Interrupted::Failed(error)) => Err(NotifyError::Failed(error.to_string())),
+            Err(Interrupted::Cancelled) => Err(NotifyError::Cancelled),
         }
     }
 
@@ -335,13 +335,13 @@ impl Run<'_> {
     }
 }
 
-/// Why the runtime was not told of the pod's resources.
-enum TellError {
+/// Why the runtime was not notified of the pod's resources.
+enum NotifyError {
     Cancelled,
     Failed(String),
 }
 
-impl TellError {
+impl NotifyError {
     fn or_failed(self, text: impl FnOnce(&str) -> String) -> ResizeError {
         match self {
             Self::Cancelled => ResizeError::Job(Interrupted::Cancelled),
@@ -353,7 +353,7 @@ impl TellError {
         if let Self::Failed(error) = self {
             tracing::warn!(
                 error,
-                "The runtime was not told that a resize of the pod did not happen"
+                "The runtime was not notified that a resize of the pod did not happen"
             );
         }
     }
