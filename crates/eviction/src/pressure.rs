@@ -1,8 +1,8 @@
 //! The rounds: all signals are read, `rubelet_resources::pressure` compares them with the thresholds, and a watch passes the result to
 //! the node's conditions and to admission.
 //!
-//! Owns when the next round comes: after ten seconds, sooner near a threshold or at a hint of the kernel, and at once for [`PressureHandle::look`]. Nothing is
-//! reclaimed here.
+//! Owns when the next round comes: after ten seconds, sooner near a threshold or at a hint of the kernel, and at once for
+//! [`PressureHandle::look`]. Nothing is reclaimed here.
 
 use std::sync::Arc;
 
